@@ -1,0 +1,3 @@
+module github.com/warrenmq/warren
+
+go 1.26
