@@ -32,7 +32,8 @@ type Confirms interface {
 // gathered in its Wake, which the caller flushes once for its whole batch, without any lock held.
 type Queue interface {
 	Publish(b *Batch, w *Wake)
-	// Attach adds a consumer. The id passed to done is never reused in this queue.
+	// Attach adds a consumer. The id passed to done is never reused in this queue. On success done runs before the first
+	// Offer to out, possibly under the queue's lock: it does memory work only and calls no queue.
 	Attach(spec ConsumerSpec, out Outlet, w *Wake, done func(ConsumerID, error))
 	// Detach ends a consumer; see Cancel and Remove. done runs when nothing more will be offered to it and, for Remove,
 	// its messages are back in the queue.
@@ -132,11 +133,10 @@ type Stats struct {
 // Wake gathers those who have something to do because of a batch. It belongs to one goroutine. The zero value is ready.
 type Wake struct{ list []Waker }
 
-// Waker is woken once per batch, however often it was added. Pending reports whether it already waits for a Wake and
-// marks it so: Add asks under whatever lock guards that mark.
-type Waker interface{ Wake() }
+// Waker is woken once per batch. What it causes in turn goes into the same Wake, so that nothing recurses.
+type Waker interface{ Wake(w *Wake) }
 
-// Add registers k. The caller makes sure not to add one that still waits.
+// Add registers k. Who adds makes sure, under the lock that guards k's work, not to add one that still waits.
 func (w *Wake) Add(k Waker) { w.list = append(w.list, k) }
 
 // Flush wakes everyone added, in order, and forgets them. No lock may be held. Those who are added while it runs are
@@ -145,7 +145,7 @@ func (w *Wake) Flush() {
 	for i := 0; i < len(w.list); i++ {
 		k := w.list[i]
 		w.list[i] = nil
-		k.Wake()
+		k.Wake(w)
 	}
 	w.list = w.list[:0]
 }
