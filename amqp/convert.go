@@ -66,7 +66,13 @@ func (v Value) Any() any {
 // has no encoding.
 //
 // JSON whose integers shall stay integers is decoded with json.Decoder.UseNumber.
-func TableOf(m map[string]any) (Table, error) { return appendMap(nil, m, MaxDepth) }
+func TableOf(m map[string]any) (Table, error) {
+	t, err := appendMap(nil, m, MaxDepth)
+	if err != nil {
+		return nil, err
+	}
+	return t, t.Validate()
+}
 
 func appendMap(dst Table, m map[string]any, depth int) (Table, error) {
 	for _, key := range slices.Sorted(maps.Keys(m)) {
