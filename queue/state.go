@@ -108,7 +108,7 @@ func (s *State) Block(id ConsumerID) {
 func (s *State) Get(at Time, id ConsumerID, noAck bool, fx *Effects) (d Delivery, ok bool) {
 	s.begin(at, fx)
 	c := s.consumer(id)
-	if c == nil || c.cancelled {
+	if c == nil || !c.getter || c.cancelled {
 		s.end(fx)
 		return d, false
 	}
