@@ -360,18 +360,13 @@ func (q *Classic) Delete(ifUnused, ifEmpty bool, w *Wake, done func(uint64, erro
 	}
 	consumers := q.consumers
 	q.consumers = nil
-	levels := q.log.levels
+	log := q.log
 	q.log.levels = nil
 	q.clock.Drop(&q.appointment)
 	q.mu.Unlock()
 
 	release := Releaser{Pool: q.pool}
-	for i := range levels {
-		levels[i].All(func(_ uint64, m *resident) bool {
-			release.Add(m.message.Ref.Slab)
-			return true
-		})
-	}
+	log.each(func(m *Message) { release.Add(m.Ref.Slab) })
 	release.Flush()
 	for _, out := range consumers {
 		out.Cancelled(w)
