@@ -14,17 +14,19 @@ type channel struct {
 	number uint16
 	id     uint64 // one per channel of the node
 
-	state     channelState
-	waiting   int // operations that have not answered: later frames are parked
-	content   content
-	route     route
-	groups    map[*broker.Queue]*group // of what this read has published
-	confirms  *confirms                // nil: not in confirm mode
-	tx        *transaction             // nil: not transactional
-	lastQueue string                   // declared last, what an empty queue name stands for
-	prefetch  uint32                   // of consumers to come
-	reply     *consumer                // direct reply-to
-	published uint64
+	state      channelState
+	waiting    int  // operations that have not answered: later frames are parked
+	parked     int  // frames of this channel in conn.parked
+	committing bool // one of them is tx.commit
+	content    content
+	route      route
+	groups     map[*broker.Queue]*group // of what this read has published
+	confirms   *confirms                // nil: not in confirm mode
+	tx         *transaction             // nil: not transactional
+	lastQueue  string                   // declared last, what an empty queue name stands for
+	prefetch   uint32                   // of consumers to come
+	reply      *consumer                // direct reply-to
+	published  uint64
 
 	mu        sync.Mutex // guards what follows. Locked alone or under no lock but a queue's
 	ended     bool       // nothing more goes out
@@ -71,17 +73,15 @@ func (c *conn) channelFrame(f *amqp.Frame) {
 		ch.frameWhileClosing(f)
 		return
 	}
-	if ch.waiting > 0 || c.parkedOn(ch) {
+	if c.mustPark(ch, f) {
 		c.park(ch, f)
 		return
 	}
 	if ch.content.stage != noContent || f.Type != amqp.FrameMethod {
-		if ch.content.stage == noContent || f.Type != amqp.FrameMethod || ch.content.stage == wantBody || ch.content.stage == wantContentHeader {
-			if err := ch.contentFrame(f); err != nil {
-				c.fail(err)
-			}
-			return
+		if err := ch.contentFrame(f); err != nil {
+			c.fail(err)
 		}
+		return
 	}
 	c.channelMethod(ch, f)
 }
@@ -213,7 +213,7 @@ func (ch *channel) end() {
 	}
 	ch.endReply()
 	for _, k := range attached {
-		c.vhost.Detach(k.of, k.id, queue.Remove, k.counted(), &c.wake, nil)
+		k.detach(queue.Remove, &c.wake, func() {})
 	}
 	c.server.counters.ChannelsClosed.Add(1)
 	ch.content = content{}

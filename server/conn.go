@@ -33,14 +33,18 @@ type conn struct {
 	properties   amqp.Table // the client's
 	capabilities capabilities
 
-	state    state
-	channels map[uint16]*channel
-	last     *channel // of the previous frame
-	in       input
-	pub      publisher
-	acks     settlements
-	wake     queue.Wake
-	parked   []byte // frames of channels that wait, in order of arrival
+	state     state
+	channels  map[uint16]*channel
+	last      *channel // of the previous frame
+	in        input
+	pub       publisher
+	acks      settlements
+	wake      queue.Wake
+	view      *broker.Scope // of the batch; nil: not open
+	seed      uint64        // of random routing
+	parked    []byte        // frames of channels that wait, in order of arrival
+	admitting bool          // they are handled though there is no room
+	wanting   bool          // roomCame will be posted
 
 	out    outbox
 	writer writer
@@ -82,7 +86,8 @@ func (c *conn) run() {
 		c.runMail()
 		c.consume()
 		c.flush()
-		c.drainOwn()
+		c.out.drain(maxBacklog)
+		c.holdReading()
 	}
 }
 
@@ -93,23 +98,8 @@ func (c *conn) flush() {
 	c.wake.Flush()
 }
 
-// drainOwn keeps a peer that asks and does not read from filling the outbox: while much waits for it, nothing more is
-// read from it.
-func (c *conn) drainOwn() {
-	for c.out.backlog() > maxBacklog && c.state != closed {
-		c.timing.reading(false)
-		time.Sleep(backlogPause)
-		if c.mail.closed() {
-			break
-		}
-	}
-	c.timing.reading(true)
-}
-
-const (
-	maxBacklog   = 4 << 20
-	backlogPause = 5 * time.Millisecond
-)
+// maxBacklog is how many octets may wait for a peer that asks and does not read, before nothing more is read from it.
+const maxBacklog = 4 << 20
 
 // consume handles the frames in the buffer.
 func (c *conn) consume() {
@@ -293,6 +283,7 @@ func (c *conn) endChannels() {
 func (c *conn) end() {
 	c.state = closed
 	c.timing.stop()
+	c.mail.end()
 	c.socket.Close()
 	c.publish()
 	c.endChannels()

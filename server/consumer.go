@@ -16,6 +16,7 @@ type consumer struct {
 	handle  uint32 // index in channel.handles
 	noAck   bool
 	getter  bool
+	replyTo string // direct reply-to: its name; there is no queue
 	head    []byte // a basic.deliver frame up to the delivery tag
 
 	// Guarded by conn.out.mu.

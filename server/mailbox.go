@@ -9,7 +9,8 @@ type mailbox struct {
 	work   []func()
 	asleep bool
 	ended  bool
-	kick   func() // makes a sleeping reader return from its read
+	more   sync.Cond // work has come, or the end
+	kick   func()    // makes a sleeping reader return from its read
 }
 
 // post has the reader run f. After the connection's end it does nothing.
@@ -19,6 +20,7 @@ func (c *conn) post(f func()) {
 	kick := m.asleep && !m.ended
 	if !m.ended {
 		m.work = append(m.work, f)
+		m.more.Signal()
 	}
 	m.asleep = false
 	m.mu.Unlock()
@@ -41,10 +43,21 @@ func (m *mailbox) wake() {
 	m.mu.Unlock()
 }
 
-func (m *mailbox) closed() bool {
+// wait returns when there is work.
+func (m *mailbox) wait() {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.ended
+	for len(m.work) == 0 && !m.ended {
+		m.more.Wait()
+	}
+	m.mu.Unlock()
+}
+
+// end refuses all further work.
+func (m *mailbox) end() {
+	m.mu.Lock()
+	m.ended, m.work = true, nil
+	m.more.Signal()
+	m.mu.Unlock()
 }
 
 // runMail does what was posted, and what that posts.

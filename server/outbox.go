@@ -163,6 +163,7 @@ func (o *outbox) take(t *taken, park bool) bool {
 	t.text, o.text = o.text, t.text[:0]
 	t.needy, o.needy = o.needy, t.needy[:0]
 	o.bytes, o.waked = 0, false
+	o.taken.Broadcast()
 	for _, k := range t.needy {
 		k.needy, k.offered, k.pending = false, 0, 0
 	}
@@ -205,6 +206,7 @@ func (c *conn) shut() {
 		}
 	}
 	o.items, o.text, o.needy = nil, nil, nil
+	o.taken.Broadcast()
 	o.mu.Unlock()
 	release.Flush()
 }
@@ -216,9 +218,11 @@ func (o *outbox) seal() {
 	o.mu.Unlock()
 }
 
-// backlog is about how many octets wait to be written.
-func (o *outbox) backlog() int {
+// drain waits while more than limit octets wait to be written.
+func (o *outbox) drain(limit int) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.bytes
+	for o.bytes > limit && !o.closed {
+		o.taken.Wait()
+	}
+	o.mu.Unlock()
 }

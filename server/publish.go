@@ -129,10 +129,12 @@ func simple(header []byte, m *queue.Message) bool {
 
 // route is where the previous message of a channel went, remembered for the next one.
 type route struct {
-	names   []byte // exchange and key as on the wire
-	version uint64 // of the topology it was found in
-	queues  []*broker.Queue
-	group   *group // that it is gathered in; nil after each read
+	names     []byte // exchange and key as on the wire
+	version   uint64 // of the topology it was found in; 0: not to be used again
+	queues    []*broker.Queue
+	group     *group    // that it is gathered in; nil after each read
+	reply     *consumer // direct reply-to: who waits for it
+	swallowed bool      // direct reply-to: not unroutable, even if nobody waits
 }
 
 // sameRoute reports whether a message with these names goes where the previous one went.
@@ -212,6 +214,7 @@ func sameQueues(a, b []*broker.Queue) bool {
 
 // publish hands what was gathered to the queues.
 func (c *conn) publish() {
+	c.endScope()
 	p := &c.pub
 	if len(p.groups) == 0 {
 		return
@@ -286,7 +289,6 @@ func (in *incoming) split() (exchange, key []byte) {
 // accept checks and routes a complete message and gathers it for its queues, or keeps it for the transaction. m lies in
 // the read buffer (inBuffer), as the frames came until settle is called, or comes with a reference that passes to accept.
 func (c *conn) accept(ch *channel, in *incoming, m queue.Message, inBuffer bool, settle func()) *amqp.Error {
-	ch.published++
 	err := c.inspect(ch, in, &m)
 	if err == nil && in.rewritten != nil {
 		// The message is stored with another header than it came with.
@@ -305,7 +307,7 @@ func (c *conn) accept(ch *channel, in *incoming, m queue.Message, inBuffer bool,
 	queues := ch.route.queues
 	switch {
 	case err != nil || ch.tx == nil && len(queues) == 0:
-		if err == nil && in.mandatory && ch.route.reply == nil {
+		if err == nil && in.mandatory && !ch.route.swallowed {
 			c.giveBack(ch, c.storedBytes(m, inBuffer))
 		}
 		if err == nil {
@@ -348,7 +350,7 @@ func (c *conn) unrouted(ch *channel, m *queue.Message, inBuffer bool) {
 		if inBuffer {
 			m.Ref = c.copied(*m)
 		}
-		to.Offer([]queue.Offered{{Message: *m}}, &c.wake)
+		to.answer(*m, &c.wake)
 	}
 	if ch.confirms != nil {
 		n := ch.confirms.published(0)
