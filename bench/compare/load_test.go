@@ -54,6 +54,10 @@ func TestFiguresOfAReport(t *testing.T) {
 			}
 		}
 	}
+	r.Phases[1].PerCPUSecond = 0
+	if _, ok := throughput("run", 1, 1)[1].read(r); ok {
+		t.Error("messages per CPU-second without CPU time")
+	}
 	if got := r.othersShare(2); got != 0.25 {
 		t.Errorf("other processes' share %v, want that of the worse phase", got)
 	}

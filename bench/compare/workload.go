@@ -24,10 +24,10 @@ func workloads() []workload {
 		{name: "transient-16", about: "1 producer, 1 consumer, automatic acks, nothing durable, 16 octets",
 			args:    timed("-workload", "transient", "-size", "16"),
 			figures: throughput("run", leading*12.6, 50)},
-		{name: "transient-1k", about: "the same with 1 KiB",
+		{name: "transient-1k", about: "1 producer, 1 consumer, automatic acks, nothing durable, 1 KiB",
 			args:    timed("-workload", "transient", "-size", "1024"),
 			figures: throughput("run", leading*7.4, 22)},
-		{name: "transient-ack", about: "16 octets, prefetch 1000, an ack per 100 deliveries",
+		{name: "transient-ack", about: "1 producer, 1 consumer, nothing durable, 16 octets, prefetch 1000, an ack per 100 deliveries",
 			args:    timed("-workload", "transient", "-size", "16", "-autoack=false", "-prefetch", "1000", "-ack-every", "100"),
 			figures: throughput("run", 0, 0)},
 		{name: "persistent", about: "durable queue, 1 KiB, 1000 unconfirmed publishes, an ack per 100 deliveries",
@@ -39,7 +39,7 @@ func workloads() []workload {
 		{name: "topic", about: "a topic exchange with 10,000 bindings, 10,000 keys in random order",
 			args:    timed("-workload", "topic"),
 			figures: throughput("run", leading*0.6, 50)},
-		{name: "topic-fresh", about: "the same with keys that are never repeated",
+		{name: "topic-fresh", about: "a topic exchange with 10,000 bindings, keys that are never repeated",
 			args:    timed("-workload", "topic", "-fresh-keys"),
 			figures: throughput("run", 0, 20)},
 		{name: "churn", about: "2 workers: connect, open a channel, publish 1, close both (connections are counted)",
@@ -142,13 +142,15 @@ func idleFigures() []figure {
 	}
 }
 
-// inPhase reads a figure from the phase of that name.
+// inPhase reads a figure from the phase of that name; 0 is none, such as a rate per CPU-second when the
+// CPU time is unknown.
 func inPhase(name string, read func(*phaseReport) float64) func(*loadReport) (float64, bool) {
 	return func(r *loadReport) (float64, bool) {
 		p := r.phase(name)
 		if p == nil {
 			return 0, false
 		}
-		return read(p), true
+		v := read(p)
+		return v, v > 0
 	}
 }
