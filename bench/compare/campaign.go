@@ -34,10 +34,10 @@ func (c *campaign) open(ctx context.Context) (err error) {
 	}
 	if c.only != onlyPeer {
 		binary := c.warrenBinary
-		if binary == "" {
-			if binary, err = c.compile(ctx, ".", "warren"); err != nil {
-				return err
-			}
+		if binary != "" {
+			c.source += ", Warren from " + binary
+		} else if binary, err = c.compile(ctx, ".", "warren"); err != nil {
+			return err
 		}
 		c.warrenServer = &warren{binary: binary, dir: filepath.Join(c.build, "warren-node")}
 	}

@@ -82,6 +82,24 @@ func TestBrokersAlternate(t *testing.T) {
 	}
 }
 
+// The factors are RabbitMQ's: another peer is no measure of them.
+func TestOtherPeersHaveNoAimsOfRatio(t *testing.T) {
+	for _, change := range []func(*campaign){
+		func(c *campaign) { c.peerName = "before" },
+		func(c *campaign) { c.peerServer = nil },
+	} {
+		c, _ := stubCampaign(t, `echo "$report"`)
+		change(c)
+		if err := c.run(context.Background(), pick(t, "fanout", "latency")); err != nil {
+			t.Fatal(err)
+		}
+		page := readText(filepath.Join(c.root, "docs", "performance.md"))
+		if strings.Contains(page, "≥ 50×") || !strings.Contains(page, "| latency | run: end to end p50, ms | 0.15 |") {
+			t.Errorf("page:\n%s", page)
+		}
+	}
+}
+
 func TestALostMessageVoidsTheWorkloadAndFails(t *testing.T) {
 	c, calls := stubCampaign(t, `[ $3 = peer ] && [ $(wc -l <`+"`dirname $0`"+`/../../runs) -ge 4 ] && report=$(echo "$report" | sed 's/"lost":0/"lost":7/')
 echo "$report"`)

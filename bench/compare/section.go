@@ -44,7 +44,11 @@ func newSection(c *campaign, w workload, done []*round) *section {
 			pairs = append(pairs, r.pairOf(f))
 		}
 		o := summarise(pairs)
-		s.rows = append(s.rows, row{f.name, o, f.aim, f.aim.verdict(o, strings.HasPrefix(announced, "RabbitMQ") && c.peerName == "")})
+		line := row{figure: f.name, outcome: o, verdict: f.aim.verdict(o, strings.HasPrefix(announced, "RabbitMQ") && c.peerName == "")}
+		if line.verdict != "" {
+			line.aim = f.aim
+		}
+		s.rows = append(s.rows, line)
 	}
 	return s
 }
