@@ -60,13 +60,19 @@ func (v Value) Any() any {
 // TableOf encodes a map, its keys sorted. Each of Go's sized numbers becomes the
 // AMQP type of its size, int, uint, uint64 and json.Number a signed 64-bit
 // integer if they fit, other json.Number a double, string a long string, []byte
-// a byte array, time.Time a timestamp, nil void, []any and []string an array,
+// a byte array, time.Time a timestamp (0 before 1970), nil void, []any and []string an array,
 // map[string]any a table; Table, Array and Value stay what they are, and must be
 // valid. The error is [ErrTooLong] for a long key, and tells of anything that
 // has no encoding.
 //
 // JSON whose integers shall stay integers is decoded with json.Decoder.UseNumber.
-func TableOf(m map[string]any) (Table, error) { return appendMap(nil, m, MaxDepth) }
+func TableOf(m map[string]any) (Table, error) {
+	t, err := appendMap(nil, m, MaxDepth)
+	if err != nil {
+		return nil, err
+	}
+	return t, t.Validate()
+}
 
 func appendMap(dst Table, m map[string]any, depth int) (Table, error) {
 	for _, key := range slices.Sorted(maps.Keys(m)) {

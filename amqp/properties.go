@@ -3,6 +3,7 @@ package amqp
 import (
 	"encoding/binary"
 	"errors"
+	"math/bits"
 )
 
 // A PropertySet is a set of basic properties, bit by bit as in the property
@@ -33,6 +34,11 @@ const reservedFlags PropertySet = 3
 // Has reports whether all properties of q are in p.
 func (p PropertySet) Has(q PropertySet) bool { return p&q == q }
 
+// first is the property that comes first in a list; p must not be empty.
+func (p PropertySet) first() PropertySet {
+	return 1 << (15 - bits.LeadingZeros16(uint16(p)))
+}
+
 // The delivery modes. RabbitMQ takes any other for transient.
 const (
 	Transient  = 1
@@ -62,52 +68,58 @@ type Properties struct {
 	list  []byte
 }
 
-// ParseHeader reads the payload of a header frame and validates all of it,
-// headers table included. Its error is [ErrProperties]; class, weight and body
-// size are set whenever payload has the 12 bytes that [ParseFrame] demands.
-func ParseHeader(payload []byte) (Header, error) {
-	if len(payload) < 12 {
-		return Header{}, ErrProperties
-	}
-	h := Header{
-		Class:    binary.BigEndian.Uint16(payload),
-		Weight:   binary.BigEndian.Uint16(payload[2:]),
-		BodySize: binary.BigEndian.Uint64(payload[4:]),
-	}
-	if len(payload) < headerFixed {
-		return h, ErrProperties
-	}
-	p := Properties{PropertySet(binary.BigEndian.Uint16(payload[12:])), payload[headerFixed:]}
-	if !p.valid() {
-		return h, ErrProperties
-	}
-	h.Properties = p
-	return h, nil
+// ParseHeader is [Header.Decode] into a new Header.
+func ParseHeader(payload []byte) (h Header, err error) {
+	err = h.Decode(payload)
+	return h, err
 }
 
-// valid reports whether the list has exactly the properties of the flags.
-func (p Properties) valid() bool {
-	switch p.flags {
-	case 0:
-		return len(p.list) == 0
-	case DeliveryMode:
-		return len(p.list) == 1
+// Decode reads the payload of a header frame and validates all of it, headers
+// table included. Its error is [ErrProperties]; there are no properties then,
+// but class, weight and body size are set whenever payload has the 12 bytes
+// that [ParseFrame] demands.
+func (h *Header) Decode(payload []byte) error {
+	h.Properties = Properties{}
+	if len(payload) < headerFixed {
+		return h.decodeShort(payload)
 	}
-	at := 0
-	for bit := ContentType; bit >= ClusterID; bit >>= 1 {
-		if p.flags&bit == 0 {
-			continue
-		}
-		n := propertySize(bit, p.list[at:])
-		if n < 0 {
+	h.Class = binary.BigEndian.Uint16(payload)
+	h.Weight = binary.BigEndian.Uint16(payload[2:])
+	h.BodySize = binary.BigEndian.Uint64(payload[4:])
+	flags := PropertySet(binary.BigEndian.Uint16(payload[12:]))
+	list := payload[headerFixed:]
+	// Most messages have no properties, or only a delivery mode.
+	if !(flags == 0 && len(list) == 0 || flags == DeliveryMode && len(list) == 1) && !validProperties(flags, list) {
+		return ErrProperties
+	}
+	h.Properties = Properties{flags, list}
+	return nil
+}
+
+// decodeShort decodes a payload that ends before the property flags do.
+func (h *Header) decodeShort(payload []byte) error {
+	var fixed [headerFixed]byte
+	if len(payload) >= 12 {
+		copy(fixed[:12], payload)
+	}
+	h.Class = binary.BigEndian.Uint16(fixed[:])
+	h.Weight = binary.BigEndian.Uint16(fixed[2:])
+	h.BodySize = binary.BigEndian.Uint64(fixed[4:])
+	return ErrProperties
+}
+
+// validProperties reports whether list has exactly the properties of the flags.
+func validProperties(flags PropertySet, list []byte) bool {
+	for left := flags &^ reservedFlags; left != 0; {
+		bit := left.first()
+		left &^= bit
+		n := propertySize(bit, list)
+		if n < 0 || bit == Headers && Table(list[4:n]).Validate() != nil {
 			return false
 		}
-		if bit == Headers && Table(p.list[at+4:at+n]).Validate() != nil {
-			return false
-		}
-		at += n
+		list = list[n:]
 	}
-	return at == len(p.list)
+	return len(list) == 0
 }
 
 // propertySize is the encoded size of the property at the start of list, or -1
@@ -144,13 +156,13 @@ func (p Properties) field(want PropertySet) ([]byte, bool) {
 	if p.flags&want == 0 {
 		return nil, false
 	}
-	at := 0
-	for bit := ContentType; bit > want; bit >>= 1 {
-		if p.flags&bit != 0 {
-			at += propertySize(bit, p.list[at:])
-		}
+	list := p.list
+	for before := p.flags &^ (want<<1 - 1); before != 0; {
+		bit := before.first()
+		before &^= bit
+		list = list[propertySize(bit, list):]
 	}
-	return p.list[at : at+propertySize(want, p.list[at:])], true
+	return list[:propertySize(want, list)], true
 }
 
 func (p Properties) shortstr(want PropertySet) ([]byte, bool) {

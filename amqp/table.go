@@ -189,47 +189,44 @@ type Edit struct {
 // AppendEdited appends to dst the table with some keys set or removed. A key
 // that is set takes the place of its first occurrence, or comes at the end when
 // there was none; one that is removed goes with all its occurrences. All other
-// entries stay byte for byte in their order. A key may have one edit only. dst
-// must not overlap t. It panics when a new key is longer than [MaxShortstr].
+// entries stay byte for byte in their order. A key may have one edit only, and
+// there may be 64 edits. dst must not overlap t. It panics when a new key is
+// longer than [MaxShortstr].
 func (t Table) AppendEdited(dst Table, edits ...Edit) Table {
+	if len(edits) > 64 {
+		panic("amqp: more than 64 edits of a table")
+	}
+	var done uint64 // a bit for each edit whose key was met
 	for rest := []byte(t); len(rest) > 0; {
-		k, _, next, ok := nextEntry(rest)
+		key, _, next, ok := nextEntry(rest)
 		if !ok {
 			break
 		}
-		i := 0
-		for i < len(edits) && edits[i].Key != string(k) {
-			i++
-		}
+		i := editOf(edits, key)
 		switch {
-		case i < len(edits) && edits[i].Remove:
-		case i < len(edits) && t.first(k, rest):
+		case i >= 0 && edits[i].Remove:
+		case i >= 0 && done&(1<<i) == 0:
+			done |= 1 << i
 			dst = dst.AppendValue(edits[i].Key, edits[i].Value)
 		default:
 			dst = append(dst, rest[:len(rest)-len(next)]...)
 		}
 		rest = next
 	}
-	for _, e := range edits {
-		if e.Remove {
-			continue
-		}
-		if _, ok := t.Get(e.Key); !ok {
+	for i, e := range edits {
+		if !e.Remove && done&(1<<i) == 0 {
 			dst = dst.AppendValue(e.Key, e.Value)
 		}
 	}
 	return dst
 }
 
-// first reports whether the entry at the start of rest, a tail of t, is the
-// first of its key.
-func (t Table) first(key, rest []byte) bool {
-	for at := []byte(t); len(at) > len(rest); {
-		k, _, next, ok := nextEntry(at)
-		if !ok || bytes.Equal(k, key) {
-			return false
+// editOf is the index of the edit of key, or -1.
+func editOf(edits []Edit, key []byte) int {
+	for i := range edits {
+		if edits[i].Key == string(key) {
+			return i
 		}
-		at = next
 	}
-	return true
+	return -1
 }

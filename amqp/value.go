@@ -38,6 +38,21 @@ type Value struct {
 	Raw []byte
 }
 
+// sizePrefixed stands in valueSize for a u32 and as many bytes as it says.
+const sizePrefixed = 0xff
+
+// valueSize is one more than the number of bytes that follow each tag, so that
+// 0 means that there is no such tag.
+var valueSize = [256]uint8{
+	TagVoid: 1,
+	TagBool: 2, TagInt8: 2, TagUint8: 2,
+	TagInt16: 3, TagUint16: 3,
+	TagInt32: 5, TagUint32: 5, TagFloat: 5,
+	TagDecimal: 6,
+	TagInt64:   9, TagInt64L: 9, TagDouble: 9, TagTimestamp: 9,
+	TagString: sizePrefixed, TagBinary: sizePrefixed, TagArray: sizePrefixed, TagTable: sizePrefixed,
+}
+
 // nextValue takes a value off the front of src. It looks neither into tables
 // and arrays nor at the value itself.
 func nextValue(src []byte) (v Value, rest []byte, ok bool) {
@@ -46,33 +61,20 @@ func nextValue(src []byte) (v Value, rest []byte, ok bool) {
 	}
 	tag := src[0]
 	src = src[1:]
-	var n int
-	switch tag {
-	case TagBool, TagInt8, TagUint8:
-		n = 1
-	case TagInt16, TagUint16:
-		n = 2
-	case TagInt32, TagUint32, TagFloat:
-		n = 4
-	case TagDecimal:
-		n = 5
-	case TagInt64, TagInt64L, TagDouble, TagTimestamp:
-		n = 8
-	case TagString, TagBinary, TagArray, TagTable:
+	n := uint64(valueSize[tag])
+	switch n {
+	case 0:
+		return Value{}, nil, false
+	case sizePrefixed:
 		if len(src) < 4 {
 			return Value{}, nil, false
 		}
-		size := binary.BigEndian.Uint32(src)
+		n = uint64(binary.BigEndian.Uint32(src))
 		src = src[4:]
-		if uint64(size) > uint64(len(src)) {
-			return Value{}, nil, false
-		}
-		n = int(size)
-	case TagVoid:
 	default:
-		return Value{}, nil, false
+		n--
 	}
-	if len(src) < n {
+	if n > uint64(len(src)) {
 		return Value{}, nil, false
 	}
 	return Value{tag, src[:n:n]}, src[n:], true

@@ -321,7 +321,7 @@ func (q *Classic) Get(c ConsumerID, noAck bool, w *Wake, done func(Offered, uint
 			o.Message = q.log.find(d.Seq).message
 			q.pool.Hold(o.Message.Ref.Slab, 1)
 		}
-		ready = q.state.Ready_()
+		ready = q.state.Stats().Ready
 	})
 	done(o, ready, ok)
 }
@@ -345,12 +345,12 @@ func (q *Classic) Delete(ifUnused, ifEmpty bool, w *Wake, done func(uint64, erro
 	var err error
 	switch {
 	case q.deleted:
-	case ifEmpty && q.state.Ready_() > 0:
+	case ifEmpty && q.state.Stats().Ready > 0:
 		err = ErrNotEmpty
-	case ifUnused && q.state.Consumers() > 0:
+	case ifUnused && q.state.Stats().Consumers > 0:
 		err = ErrInUse
 	default:
-		ready = q.state.Ready_()
+		ready = q.state.Stats().Ready
 		q.deleted = true
 	}
 	if !q.deleted || err != nil {
@@ -360,18 +360,13 @@ func (q *Classic) Delete(ifUnused, ifEmpty bool, w *Wake, done func(uint64, erro
 	}
 	consumers := q.consumers
 	q.consumers = nil
-	levels := q.log.levels
+	log := q.log
 	q.log.levels = nil
 	q.clock.Drop(&q.appointment)
 	q.mu.Unlock()
 
 	release := Releaser{Pool: q.pool}
-	for i := range levels {
-		levels[i].All(func(_ uint64, m *resident) bool {
-			release.Add(m.message.Ref.Slab)
-			return true
-		})
-	}
+	log.each(func(m *Message) { release.Add(m.Ref.Slab) })
 	release.Flush()
 	for _, out := range consumers {
 		out.Cancelled(w)

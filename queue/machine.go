@@ -21,6 +21,7 @@ type Meta struct {
 	Seq    Seq
 	Expiry Time   // 0: never
 	Size   uint32 // octets of the body, as max-length-bytes counts them
+	Flags  Flags  // those of the message; the machine looks at WasDelivered
 }
 
 // Log keeps the messages of one queue for the machine, which owns their order.
@@ -43,6 +44,7 @@ type Rules struct {
 	Preempt            bool         // single active consumer: a consumer of higher priority takes over when the active one has drained
 	ExclusiveConsumers bool         // whether ConsumerSpec.Exclusive counts
 	RejectBefore       bool         // reject-publish is decided per message before it is stored (classic)
+	DropBefore         bool         // after a requeue drop-head acts before consumers have their turn (classic), not after
 }
 
 // RequeuePlace says where a returned message goes.

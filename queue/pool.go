@@ -92,6 +92,18 @@ func (p *Pool) GetBig(size int) *Slab {
 	return s
 }
 
+// Adopt makes a slab of bytes that were gathered elsewhere; the caller holds refs references and must not write to b any
+// more.
+func (p *Pool) Adopt(b []byte, refs int) Ref {
+	p.inUse.Add(int64(len(b)))
+	s := &Slab{Buf: b}
+	s.refs.Store(int32(refs))
+	p.mu.Lock()
+	p.register(s)
+	p.mu.Unlock()
+	return Ref{Slab: s.ID, Len: uint32(len(b))}
+}
+
 // register gives s an ID. Called with p.mu held.
 func (p *Pool) register(s *Slab) {
 	if n := len(p.idle); n > 0 {

@@ -122,10 +122,10 @@ func (f *frameFiller) write(b []byte) {
 	}
 }
 
-// Assembly builds a stored message from pieces of a body that come one after the other. Dst must have room for all.
+// Assembly builds a stored message from pieces of a body that come one after the other.
 type Assembly struct{ f frameFiller }
 
-// NewAssembly starts with dst, the message up to its header frame, and cuts the body of size octets into frames of at
+// NewAssembly starts with dst, the message up to its header frame, grows it as pieces come, and cuts the body of size octets into frames of at
 // most frameMax.
 func NewAssembly(dst []byte, size, frameMax int) Assembly {
 	return Assembly{frameFiller{dst: dst, left: size, piece: frameMax - frameOverhead}}
@@ -136,3 +136,6 @@ func (a *Assembly) Write(b []byte) { a.f.write(b) }
 
 // Left is how many octets of the body are missing.
 func (a *Assembly) Left() int { return a.f.left }
+
+// Bytes is the message as far as it was written.
+func (a *Assembly) Bytes() []byte { return a.f.dst }

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// loadReport is what is read of amqpload's -json; times are in microseconds, memory in octets.
+type loadReport struct {
+	Broker  string        `json:"broker"`
+	Phases  []phaseReport `json:"phases"`
+	Idle    *idleReport   `json:"idle"`
+	Verdict *loadVerdict  `json:"verdict"`
+}
+
+type phaseReport struct {
+	Name         string   `json:"name"`
+	Seconds      float64  `json:"seconds"`
+	Published    float64  `json:"published"`
+	Delivered    float64  `json:"delivered"`
+	PublishRate  float64  `json:"publish_rate"`
+	DeliveryRate float64  `json:"delivery_rate"`
+	Confirm      *latency `json:"confirm"`
+	EndToEnd     *latency `json:"end_to_end"`
+	BrokerCPU    float64  `json:"broker_cpu"`
+	PerCPUSecond float64  `json:"messages_per_broker_cpu_second"`
+	PeakAnon     float64  `json:"broker_peak_anonymous"`
+	OtherCPU     float64  `json:"other_cpu"`
+}
+
+type latency struct {
+	P50 float64 `json:"p50_us"`
+	P99 float64 `json:"p99_us"`
+}
+
+type idleReport struct {
+	Before  float64 `json:"anonymous_before"`
+	Open    float64 `json:"anonymous_open"`
+	Closed  float64 `json:"anonymous_closed"`
+	Each    float64 `json:"growth_per_connection"`
+	Settled bool    `json:"settled"`
+}
+
+type loadVerdict struct {
+	Sent       uint64 `json:"sent"`
+	Lost       uint64 `json:"lost"`
+	Duplicated uint64 `json:"duplicated"`
+	OutOfOrder uint64 `json:"out_of_order"`
+	Nacked     uint64 `json:"nacked"`
+	Foreign    uint64 `json:"foreign"`
+}
+
+// load runs amqpload once and returns its report, also as it was printed.
+func load(ctx context.Context, amqpload string, b broker, args []string) (*loadReport, json.RawMessage, error) {
+	args = append([]string{"-json", "-uri", b.uri(), "-pid", strconv.Itoa(b.pid())}, args...)
+	cmd := exec.CommandContext(ctx, amqpload, args...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	printed, err := cmd.Output()
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %s", err, strings.TrimSpace(tail(stderr.String(), 500)))
+	}
+	r := &loadReport{}
+	if err := json.Unmarshal(printed, r); err != nil {
+		return nil, nil, fmt.Errorf("amqpload's report: %w", err)
+	}
+	return r, bytes.TrimSpace(printed), nil
+}
+
+// faults tells why the run's figures are none; "" means that they are.
+func (r *loadReport) faults() string {
+	v := r.Verdict
+	if v == nil {
+		return "no verdict"
+	}
+	if v.Sent == 0 {
+		return "nothing was sent"
+	}
+	var found []string
+	for _, f := range []struct {
+		what string
+		n    uint64
+	}{{"lost", v.Lost}, {"duplicated", v.Duplicated}, {"out of order", v.OutOfOrder}, {"nacked", v.Nacked}, {"foreign", v.Foreign}} {
+		if f.n > 0 {
+			found = append(found, fmt.Sprintf("%s %d", f.what, f.n))
+		}
+	}
+	if len(found) > 0 {
+		return fmt.Sprintf("of %d messages %s", v.Sent, strings.Join(found, ", "))
+	}
+	if r.Idle != nil && !r.Idle.Settled {
+		return "the memory did not settle"
+	}
+	return ""
+}
+
+// phase returns the phase of that name, or nil.
+func (r *loadReport) phase(name string) *phaseReport {
+	for i := range r.Phases {
+		if r.Phases[i].Name == name {
+			return &r.Phases[i]
+		}
+	}
+	return nil
+}
+
+// rate is of deliveries where there are any, else of publishes: as in messages per CPU-second.
+func (p *phaseReport) rate() float64 {
+	if p.Delivered > 0 {
+		return p.DeliveryRate
+	}
+	return p.PublishRate
+}
+
+// othersShare returns the largest share of the machine that other processes used in a phase, 0 to 1.
+func (r *loadReport) othersShare(cores int) (share float64) {
+	for _, p := range r.Phases {
+		if p.Seconds > 0 {
+			share = max(share, p.OtherCPU/(p.Seconds*float64(cores)))
+		}
+	}
+	return share
+}
+
+// tail returns the last n octets of s.
+func tail(s string, n int) string { return s[max(0, len(s)-n):] }

@@ -1,0 +1,126 @@
+package queue
+
+import "fmt"
+
+// Check verifies what must hold between two commands, for tests: every message is in exactly one place, sums agree with
+// what they sum, and exactly those consumers stand in line that can take a message. It takes time in proportion to the
+// whole queue; what the Log does not have in memory it leaves out.
+func (s *State) Check() error {
+	c := checker{s: s, seen: map[Seq]string{}}
+	c.ready()
+	c.consumers()
+	st := s.stats
+	if !c.partial {
+		c.expect(c.count == st.Ready && c.octets == st.ReadyBytes, "%d messages of %d octets are ready, not %d of %d", c.count, c.octets, st.Ready, st.ReadyBytes)
+		c.expect(c.expiring == s.expiring, "%d ready messages expire, not %d", c.expiring, s.expiring)
+	}
+	c.expect(c.unacked == st.Unacked && c.unackedOctets == st.UnackedBytes, "%d messages of %d octets are in flight, not %d of %d", c.unacked, c.unackedOctets, st.Unacked, st.UnackedBytes)
+	return c.err
+}
+
+type checker struct {
+	s                       *State
+	seen                    map[Seq]string
+	count, octets, expiring uint64
+	unacked, unackedOctets  uint64
+	partial                 bool // the Log did not show all
+	err                     error
+}
+
+func (c *checker) expect(ok bool, format string, args ...any) {
+	if !ok && c.err == nil {
+		c.err = fmt.Errorf("queue state: "+format, args...)
+	}
+}
+
+func (c *checker) at(seq Seq, place string) {
+	c.expect(c.seen[seq] == "", "%d/%d is %s and %s", seq.Level(), seq.place(), c.seen[seq], place)
+	c.seen[seq] = place
+}
+
+func (c *checker) found(seq Seq, size uint32, expiry Time, place string) {
+	c.at(seq, place)
+	c.count++
+	c.octets += uint64(size)
+	if expiry != 0 {
+		c.expiring++
+	}
+}
+
+func (c *checker) passed(f *flight, place string) {
+	lv := &c.s.levels[f.seq.Level()]
+	c.expect(f.seq.place() <= lv.after, "%d/%d is %s but lies behind the cursor %d", f.seq.Level(), f.seq.place(), place, lv.after)
+}
+
+// ready looks at the messages that are ready.
+func (c *checker) ready() {
+	for _, f := range c.s.returns.Range(0, c.s.turns) {
+		c.passed(f, "returned")
+		c.found(f.seq, f.size, f.expiry, "returned")
+	}
+	for i := range c.s.levels {
+		lv := &c.s.levels[i]
+		busy := c.s.busy[i>>6]>>(i&63)&1 == 1
+		c.expect(busy == (lv.stored > 0 || len(lv.returned) > 0), "level %d: marked busy is %v", i, busy)
+		c.expect(lv.after < lv.next, "level %d: cursor %d, next place %d", i, lv.after, lv.next)
+		for j := range lv.returned {
+			f := &lv.returned[j]
+			c.expect(int(f.seq.Level()) == i, "level %d holds a message of level %d", i, f.seq.Level())
+			c.expect(j == 0 || lv.returned[(j-1)/2].seq < f.seq, "level %d: returned messages out of order", i)
+			c.passed(f, "returned")
+			c.found(f.seq, f.size, f.expiry, "returned")
+		}
+		after := seqOf(uint8(i), lv.after)
+		for range lv.stored {
+			m, ok := c.s.log.Next(after)
+			if !ok {
+				c.partial = true
+				break
+			}
+			c.found(m.Seq, m.Size, m.Expiry, "ready")
+			after = m.Seq
+		}
+	}
+}
+
+// consumers looks at consumers, what they hold, and who stands in line.
+func (c *checker) consumers() {
+	s := c.s
+	attached, members, listed := uint64(0), 0, 0
+	for i, k := range s.consumers {
+		c.expect(i == 0 || s.consumers[i-1].id < k.id, "consumers out of order")
+		c.expect(!k.cancelled || k.inFlight.Len() > 0, "consumer %d is gone but remembered", k.id)
+		if !k.getter && !k.cancelled {
+			attached++
+		}
+		for id, f := range k.inFlight.Range(0, k.lastID) {
+			c.expect(id >= 1 && id <= k.lastID, "consumer %d holds delivery %d", k.id, id)
+			c.passed(f, "in flight")
+			c.at(f.seq, "in flight")
+			c.unacked++
+			c.unackedOctets += uint64(f.size)
+		}
+		able := k.next != nil
+		s.review(k)
+		c.expect(able == (k.next != nil), "consumer %d stands in line: %v", k.id, able)
+	}
+	c.expect(attached == s.stats.Consumers, "%d consumers, not %d", attached, s.stats.Consumers)
+	for i, g := range s.groups {
+		c.expect(i == 0 || s.groups[i-1].priority > g.priority, "groups out of order")
+		c.expect(g.members > 0, "a group without members")
+		members += g.members
+		for k := g.first; k != nil; k = k.next {
+			c.expect(k.group == g && k.next.prev == k, "the line of consumer %d is broken", k.id)
+			if listed++; k.next == g.first || c.err != nil {
+				break
+			}
+		}
+	}
+	c.expect(uint64(members) == attached, "%d members of groups, %d consumers", members, attached)
+	c.expect(listed == s.listed, "%d consumers in line, not %d", listed, s.listed)
+	if s.config.SingleActive {
+		c.expect((s.active != nil) == (attached > 0), "%d consumers, active is %v", attached, s.active)
+	} else {
+		c.expect(s.active == nil, "an active consumer without the rule")
+	}
+}

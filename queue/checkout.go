@@ -1,0 +1,364 @@
+package queue
+
+import "math/bits"
+
+// fromReturns stands for the list of returned messages where a level number is meant.
+const fromReturns = -1
+
+// checkout does the work that follows every command: heads expire, consumers that have room get what is ready, limits
+// are enforced, until nothing of it is left to do or the budget is used up.
+func (s *State) checkout(fx *Effects) {
+	for {
+		if s.expiring > 0 && !s.expire(fx) {
+			return
+		}
+		if s.listed == 0 || s.stats.Ready == 0 {
+			break
+		}
+		from, f, ok := s.top()
+		if !ok {
+			break
+		}
+		if s.budget == 0 {
+			fx.More = true
+			return
+		}
+		c := s.nextConsumer()
+		if c == nil {
+			break
+		}
+		s.budget--
+		s.pop(from, &f)
+		fx.Deliver = append(fx.Deliver, s.hand(c, &f, c.noAck))
+		s.handed(c)
+	}
+	if s.drop(fx) && s.expiring > 0 {
+		s.expire(fx)
+	}
+}
+
+// direct gives messages of the batch from index i on, but before end, straight to consumers, as long as there is one to
+// take them, and returns how many that were. Nothing may be ready.
+func (s *State) direct(batch []Message, i, end int, fx *Effects) (n int) {
+	for ; i < end; n, i = n+1, i+1 {
+		c := s.nextConsumer()
+		if c == nil {
+			break
+		}
+		m := &batch[i]
+		number := s.levelOf(m)
+		lv := &s.levels[number]
+		lv.after = lv.next
+		lv.next++
+		seq := seqOf(number, lv.after)
+		s.stats.Published++
+		redelivered := m.Flags&WasDelivered != 0
+		if redelivered {
+			s.stats.Redelivered++
+		}
+		c.lastID++
+		d := Delivery{Seq: seq, ID: c.lastID, Consumer: c.id, Direct: int32(i), Settled: true, Redelivered: redelivered}
+		if c.noAck {
+			s.stats.DeliveredNoAck++
+		} else {
+			s.stats.Delivered++
+			s.stats.Unacked++
+			s.stats.UnackedBytes += uint64(m.Size)
+			expiry := s.expiry(m)
+			s.log.Put(seq, expiry, m)
+			c.inFlight.Append(c.lastID, flight{seq: seq, expiry: expiry, size: m.Size, redelivered: redelivered})
+			d.Direct, d.Settled = -1, false
+		}
+		fx.Deliver = append(fx.Deliver, d)
+		c.room--
+		if c.room == 0 || c.prefetch != 0 && c.inFlight.Len() >= int(c.prefetch) {
+			s.review(c)
+		} else {
+			c.group.first = c.next
+		}
+	}
+	return n
+}
+
+// handed ends the turn of a consumer that was given a message.
+func (s *State) handed(c *consumer) {
+	if c.noAck {
+		s.stats.DeliveredNoAck++
+	} else {
+		s.stats.Delivered++
+	}
+	c.room--
+	c.group.first = c.next
+	s.review(c)
+}
+
+// hand makes the delivery of f to c, and keeps it in flight unless it needs no acknowledgement.
+func (s *State) hand(c *consumer, f *flight, noAck bool) Delivery {
+	c.lastID++
+	if f.redelivered {
+		s.stats.Redelivered++
+	}
+	if !noAck {
+		c.inFlight.Append(c.lastID, *f)
+		s.stats.Unacked++
+		s.stats.UnackedBytes += uint64(f.size)
+	}
+	return Delivery{
+		Seq: f.seq, ID: c.lastID, Consumer: c.id, Direct: -1, Settled: noAck,
+		Redelivered: f.redelivered, Acquired: f.acquired, Failed: f.failed,
+	}
+}
+
+// settle applies the outcome to the deliveries of c with ids in r.
+func (s *State) settle(c *consumer, r Range, o Outcome, fx *Effects) {
+	var octets uint64
+	n := c.inFlight.RemoveRange(r.First, r.Last, func(_ uint64, f *flight) {
+		octets += uint64(f.size)
+		switch o {
+		case Ack:
+			fx.remove(f.seq)
+		case Return, ReturnFailed:
+			s.giveBack(*f, o == ReturnFailed, fx)
+		case Discard, DiscardFailed:
+			fx.discard(f.seq, Rejected, o == DiscardFailed, 0)
+		}
+	})
+	s.stats.Unacked -= uint64(n)
+	s.stats.UnackedBytes -= octets
+	switch o {
+	case Ack:
+		s.stats.Acked += uint64(n)
+	case Discard, DiscardFailed:
+		s.stats.Rejected += uint64(n)
+	}
+}
+
+// giveBack makes a message ready again, at its own place or at the end of the returns, unless it has failed too often.
+func (s *State) giveBack(f flight, failed bool, fx *Effects) {
+	s.stats.Returned++
+	f.redelivered = true
+	if s.rules.CountReturns {
+		f.acquired = increment(f.acquired)
+		if failed {
+			f.failed = increment(f.failed)
+		}
+		if limit := s.config.DeliveryLimit; limit >= 0 && int64(f.failed) > limit {
+			s.stats.Rejected++
+			fx.discard(f.seq, DeliveryLimited, true, 0)
+			return
+		}
+	}
+	s.stats.Ready++
+	s.stats.ReadyBytes += uint64(f.size)
+	if f.expiry != 0 {
+		s.expiring++
+	}
+	if s.rules.Requeue == Returns {
+		s.turns++
+		s.returns.Append(s.turns, f)
+		return
+	}
+	i := f.seq.Level()
+	s.levels[i].push(f)
+	s.busy[i>>6] |= 1 << (i & 63)
+}
+
+func increment(n uint32) uint32 {
+	if n+1 == 0 {
+		return n
+	}
+	return n + 1
+}
+
+// top is the message to go out next: the first returned one where they have a list, else the head of the highest level.
+// It is false when nothing is ready, and when the head is not in memory: messages of lower levels do not overtake it.
+func (s *State) top() (from int, f flight, ok bool) {
+	if s.returns.Len() > 0 {
+		_, first := s.returns.First()
+		return fromReturns, *first, true
+	}
+	if len(s.levels) == 1 {
+		f, ok = s.head(0)
+		return 0, f, ok
+	}
+	for w := len(s.busy) - 1; w >= 0; w-- {
+		if s.busy[w] != 0 {
+			from = w<<6 + bits.Len64(s.busy[w]) - 1
+			f, ok = s.head(from)
+			return from, f, ok
+		}
+	}
+	return 0, f, false
+}
+
+// head is the first ready message of level i.
+func (s *State) head(i int) (f flight, ok bool) {
+	lv := &s.levels[i]
+	if len(lv.returned) > 0 {
+		return lv.returned[0], true
+	}
+	if lv.stored == 0 || lv.cold {
+		return f, false
+	}
+	if !lv.known {
+		if lv.head, lv.known = s.log.Next(seqOf(uint8(i), lv.after)); !lv.known {
+			lv.cold, s.cold = true, true
+			return f, false
+		}
+	}
+	m := &lv.head
+	return flight{seq: m.Seq, expiry: m.Expiry, size: m.Size, redelivered: m.Flags&WasDelivered != 0}, true
+}
+
+// pop takes f, the head of what from names, out of the ready messages.
+func (s *State) pop(from int, f *flight) {
+	s.stats.Ready--
+	s.stats.ReadyBytes -= uint64(f.size)
+	if f.expiry != 0 {
+		s.expiring--
+	}
+	if from == fromReturns {
+		key, _ := s.returns.First()
+		s.returns.Remove(key)
+		return
+	}
+	lv := &s.levels[from]
+	if len(lv.returned) > 0 {
+		lv.pull()
+	} else {
+		lv.after = f.seq.place()
+		lv.stored--
+		lv.known = false
+	}
+	if lv.stored == 0 && len(lv.returned) == 0 {
+		s.busy[from>>6] &^= 1 << (from & 63)
+	}
+}
+
+// expire discards the heads whose time has come: of the returns, then of each level from the highest. It is false when
+// the budget ended first.
+func (s *State) expire(fx *Effects) bool {
+	if s.returns.Len() > 0 && !s.expireRun(fromReturns, fx) {
+		return false
+	}
+	for w := len(s.busy) - 1; w >= 0; w-- {
+		for rest := s.busy[w]; rest != 0; {
+			bit := bits.Len64(rest) - 1
+			rest &^= 1 << bit
+			if !s.expireRun(w<<6+bit, fx) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func (s *State) expireRun(from int, fx *Effects) bool {
+	for {
+		var f flight
+		if from == fromReturns {
+			_, first := s.returns.First()
+			if first == nil {
+				return true
+			}
+			f = *first
+		} else {
+			var ok bool
+			if f, ok = s.head(from); !ok {
+				return true
+			}
+		}
+		if !f.expired(s.now) {
+			return true
+		}
+		if s.budget == 0 {
+			fx.More = true
+			return false
+		}
+		s.budget--
+		s.discardHead(from, &f, Expired, fx)
+	}
+}
+
+// discardHead takes the head of what from names out of the queue.
+func (s *State) discardHead(from int, f *flight, reason Reason, fx *Effects) {
+	var after Seq
+	if from != fromReturns && len(s.levels[from].returned) == 0 {
+		after = seqOf(uint8(from), s.levels[from].after)
+	}
+	s.pop(from, f)
+	if reason == Expired {
+		s.stats.Expired++
+	} else {
+		s.stats.Dropped++
+	}
+	fx.discard(f.seq, reason, false, after)
+}
+
+// drop discards what is ready beyond the limits of a drop-head queue, the next to go out first. It is true when it
+// dropped any.
+func (s *State) drop(fx *Effects) (dropped bool) {
+	for s.config.Overflow == DropHead && s.over() {
+		from, f, ok := s.top()
+		if !ok {
+			break
+		}
+		if s.budget == 0 {
+			fx.More = true
+			break
+		}
+		s.budget--
+		dropped = true
+		s.discardHead(from, &f, MaxLen, fx)
+	}
+	return dropped
+}
+
+// dropBefore enforces the limits on returned messages before consumers have their turn, where the rules say so.
+func (s *State) dropBefore(fx *Effects) {
+	if s.rules.DropBefore {
+		s.drop(fx)
+	}
+}
+
+// earliest is the first expiry among the heads, 0 if none expires.
+func (s *State) earliest() (due Time) {
+	sooner := func(t Time) {
+		if t != 0 && (due == 0 || t < due) {
+			due = t
+		}
+	}
+	if _, first := s.returns.First(); first != nil {
+		sooner(first.expiry)
+	}
+	for w := range s.busy {
+		for rest := s.busy[w]; rest != 0; rest &= rest - 1 {
+			if f, ok := s.head(w<<6 + bits.TrailingZeros64(rest)); ok {
+				sooner(f.expiry)
+			}
+		}
+	}
+	return due
+}
+
+// remove adds seq to the removed, as part of the last range where it continues that.
+func (e *Effects) remove(seq Seq) {
+	if n := len(e.Removed); n > 0 && e.Removed[n-1].Last+1 == seq {
+		e.Removed[n-1].Last = seq
+		return
+	}
+	e.Removed = append(e.Removed, SeqRange{seq, seq})
+}
+
+// discard adds seq to the discarded, as part of the last range where it continues that. after, if not 0, is a place
+// between which and seq the Log has no message.
+func (e *Effects) discard(seq Seq, reason Reason, failed bool, after Seq) {
+	if n := len(e.Discards); n > 0 {
+		last := &e.Discards[n-1]
+		if last.Direct < 0 && last.Reason == reason && last.Failed == failed && (last.Last+1 == seq || after != 0 && last.Last == after) {
+			last.Last = seq
+			return
+		}
+	}
+	e.Discards = append(e.Discards, Discarded{SeqRange: SeqRange{seq, seq}, Reason: reason, Failed: failed, Direct: -1})
+}

@@ -1,0 +1,308 @@
+package queue
+
+// State is the consumption machine: the order of one queue's messages, who gets which, and what becomes of each. It is a
+// pure value. Commands come with a time and fill an Effects; there is no lock, clock, I/O, goroutine or randomness in it,
+// so that a classic queue runs it under its lock, replicas replay it, and tests drive it by the million.
+//
+// A message is in one of three places. Ready messages that were never given out lie in the Log behind their level's
+// cursor and cost nothing here. Messages in flight are entries in their consumer's window. Returned messages are ready
+// again and wait ahead of the cursor. Memory therefore grows with what is in flight and returned, never with the backlog.
+//
+// Every command ends with the same work: heads that have expired leave, ready messages go to consumers that have room,
+// and then limits are enforced. That work stops after MaxEffects messages and goes on with the next command, usually
+// Continue; what a command was called for is always done in full.
+//
+// Effects refer to messages by Seq. The caller carries them out before the next command.
+type State struct {
+	rules  Rules
+	config Config
+	log    Log
+	now    Time
+
+	levels  []level
+	busy    [4]uint64      // bit per level that has ready messages
+	returns Window[flight] // returned messages, with Rules.Requeue == Returns, in the order they came back
+	turns   uint64         // keys given out in returns
+
+	consumers  []*consumer // ascending ids; getters and cancelled ones that still hold messages included
+	groups     []*group    // descending priorities; none empty of members
+	listed     int         // consumers that stand in their group's line
+	lastID     ConsumerID
+	active     *consumer // of a single-active-consumer queue
+	quiescing  bool      // the active consumer gets nothing more and yields its place when it has drained
+	exclusive  *consumer
+	stats      Stats
+	expiring   uint64 // ready messages that have an expiry
+	due        Time   // the earliest expiry among the heads; 0: none
+	budget     int    // messages that the running command may still move on its own account
+	maxEffects int
+	cold       bool // a level's head is not in memory
+}
+
+// flight is a message that is in flight or returned.
+type flight struct {
+	seq         Seq
+	expiry      Time
+	size        uint32
+	acquired    uint32 // kept with Rules.CountReturns only
+	failed      uint32
+	redelivered bool
+}
+
+// New is the state of an empty queue whose messages log will keep.
+func New(rules Rules, config Config, log Log) *State {
+	s := &State{rules: rules, config: config, log: log, maxEffects: MaxEffects}
+	s.levels = make([]level, min(max(rules.Levels, 1), 256))
+	for i := range s.levels {
+		s.levels[i].next = 1
+	}
+	return s
+}
+
+// Publish enqueues batch in order. Messages that a consumer takes at once without acknowledging it are never Put: their
+// Delivery names them by index, as does the Discarded of a message refused with reject-publish-dlx.
+func (s *State) Publish(at Time, batch []Message, fx *Effects) {
+	s.begin(at, fx)
+	refuses := s.rules.RejectBefore && s.config.Overflow != DropHead && s.limited()
+	for i := 0; i < len(batch); i++ {
+		if refuses && s.overflows(batch[i].Size) {
+			s.refuse(i, fx)
+			continue
+		}
+		// With nothing ready whoever has room may take the message past all order.
+		if s.stats.Ready == 0 && s.listed > 0 {
+			end := len(batch)
+			if refuses {
+				end = i + 1
+			}
+			if n := s.direct(batch, i, end, fx); n > 0 {
+				i += n - 1
+				continue
+			}
+		}
+		s.place(&batch[i], fx)
+	}
+	s.end(fx)
+}
+
+// Ready says that everything given to the consumer so far has been taken: it may get a full window again.
+func (s *State) Ready(at Time, id ConsumerID, fx *Effects) {
+	s.begin(at, fx)
+	if c := s.consumer(id); c != nil {
+		c.room, c.blocked, c.gated = c.window, false, false
+		s.review(c)
+	}
+	s.end(fx)
+}
+
+// Block says that the consumer can take nothing more until Ready.
+func (s *State) Block(id ConsumerID) {
+	if c := s.consumer(id); c != nil {
+		c.blocked = true
+		s.review(c)
+	}
+}
+
+// Get takes the next message for a consumer attached with Getter. It returns false when there is none, and when the next
+// one is not in memory; Cold tells the cases apart. The delivery is not listed in fx.
+func (s *State) Get(at Time, id ConsumerID, noAck bool, fx *Effects) (d Delivery, ok bool) {
+	s.begin(at, fx)
+	c := s.consumer(id)
+	if c == nil || !c.getter || c.cancelled {
+		s.end(fx)
+		return d, false
+	}
+	for {
+		from, f, found := s.top()
+		if !found {
+			if s.stats.Ready == 0 {
+				s.stats.GetEmpty++
+			}
+			break
+		}
+		if f.expired(s.now) { // left over by the budget
+			s.discardHead(from, &f, Expired, fx)
+			continue
+		}
+		s.pop(from, &f)
+		d, ok = s.hand(c, &f, noAck), true
+		if noAck {
+			s.stats.GotNoAck++
+		} else {
+			s.stats.Got++
+		}
+		break
+	}
+	s.end(fx)
+	return d, ok
+}
+
+// Settle applies the outcome to the consumer's deliveries whose ids are in ids; those not in flight are passed over.
+func (s *State) Settle(at Time, id ConsumerID, ids []Range, o Outcome, fx *Effects) {
+	s.begin(at, fx)
+	if c := s.consumer(id); c != nil {
+		for _, r := range ids {
+			s.settle(c, r, o, fx)
+		}
+		s.drained(c, fx)
+		s.review(c)
+		if o == Return || o == ReturnFailed {
+			s.dropBefore(fx)
+		}
+	}
+	s.end(fx)
+}
+
+// Purge drops all ready messages and reports how many there were.
+func (s *State) Purge(at Time, fx *Effects) uint64 {
+	s.begin(at, fx)
+	n := s.stats.Ready
+	for _, f := range s.returns.Range(0, s.turns) {
+		fx.remove(f.seq)
+	}
+	s.returns.Clear()
+	for i := range s.levels {
+		s.levels[i].purge(uint8(i), fx)
+	}
+	s.busy, s.cold = [4]uint64{}, false
+	s.stats.Ready, s.stats.ReadyBytes, s.expiring = 0, 0, 0
+	s.end(fx)
+	return n
+}
+
+// Tick lets time pass: heads whose time has come expire.
+func (s *State) Tick(at Time, fx *Effects) { s.Continue(at, fx) }
+
+// Continue goes on with work that an earlier command left over (Effects.More).
+func (s *State) Continue(at Time, fx *Effects) {
+	s.begin(at, fx)
+	s.end(fx)
+}
+
+// Loaded says that the Log has in memory what it had not when Next returned false.
+func (s *State) Loaded(at Time, fx *Effects) {
+	s.cold = false
+	for i := range s.levels {
+		s.levels[i].cold = false
+	}
+	s.Continue(at, fx)
+}
+
+// Configure replaces the limits. A lower limit takes effect at once where it drops from the head; a new TTL is that of
+// messages still to come.
+func (s *State) Configure(at Time, config Config, fx *Effects) {
+	s.begin(at, fx)
+	single := s.config.SingleActive
+	s.config = config
+	if single != config.SingleActive {
+		s.active, s.quiescing = nil, false
+		s.activate(fx)
+		for _, c := range s.consumers {
+			s.review(c)
+		}
+	}
+	s.end(fx)
+}
+
+// Stats are the counts of now and the totals since New.
+func (s *State) Stats() Stats {
+	st := s.stats
+	if s.active != nil {
+		st.Active = s.active.id
+	}
+	return st
+}
+
+// Cold reports whether handing out waits for a head that is not in memory, and thus for Loaded.
+func (s *State) Cold() bool { return s.cold }
+
+// begin starts a command: time moves on, and what has expired meanwhile is out of everyone's way.
+func (s *State) begin(at Time, fx *Effects) {
+	s.now = max(s.now, at)
+	s.budget = s.maxEffects
+	if s.expiring > 0 {
+		s.expire(fx)
+	}
+}
+
+// end does the work that follows every command.
+func (s *State) end(fx *Effects) {
+	s.checkout(fx)
+	s.due = 0
+	if s.expiring > 0 {
+		s.due = s.earliest()
+	}
+	fx.Due = s.due
+}
+
+// place puts a message behind its level, and lets limits and a TTL of zero act on it unless a consumer is still to have
+// its turn.
+func (s *State) place(m *Message, fx *Effects) {
+	i := s.levelOf(m)
+	lv := &s.levels[i]
+	seq, expiry := seqOf(i, lv.next), s.expiry(m)
+	lv.next++
+	lv.stored++
+	s.busy[i>>6] |= 1 << (i & 63)
+	s.log.Put(seq, expiry, m)
+	s.stats.Published++
+	s.stats.Ready++
+	s.stats.ReadyBytes += uint64(m.Size)
+	if expiry != 0 {
+		s.expiring++
+	}
+	if s.listed == 0 {
+		s.drop(fx)
+		if s.expiring > 0 {
+			s.expire(fx)
+		}
+	}
+}
+
+// refuse turns away the message at index i of the batch.
+func (s *State) refuse(i int, fx *Effects) {
+	s.stats.Dropped++
+	if s.config.Overflow == RejectPublishDLX {
+		fx.Discards = append(fx.Discards, Discarded{Reason: MaxLen, Direct: int32(i)})
+	} else {
+		fx.Refused = append(fx.Refused, uint32(i))
+	}
+}
+
+// levelOf is the level of a message: its priority, at most the highest level.
+func (s *State) levelOf(m *Message) uint8 {
+	switch {
+	case len(s.levels) == 1:
+		return 0
+	case m.Flags&HasPriority == 0:
+		return min(s.rules.DefaultLevel, uint8(len(s.levels)-1))
+	default:
+		return min(m.Priority, uint8(len(s.levels)-1))
+	}
+}
+
+// expiry is when a message published now expires: after the queue's TTL or its own, whichever is shorter.
+func (s *State) expiry(m *Message) Time {
+	ttl := s.config.TTL
+	if m.TTL >= 0 && (ttl < 0 || m.TTL < ttl) {
+		ttl = m.TTL
+	}
+	if ttl < 0 {
+		return 0
+	}
+	return s.now + Time(ttl)
+}
+
+func (s *State) limited() bool { return s.config.MaxLength >= 0 || s.config.MaxBytes >= 0 }
+
+// overflows reports whether one more message of the given size would be too much.
+func (s *State) overflows(size uint32) bool {
+	return s.config.MaxLength >= 0 && s.stats.Ready+1 > uint64(s.config.MaxLength) ||
+		s.config.MaxBytes >= 0 && s.stats.ReadyBytes+uint64(size) > uint64(s.config.MaxBytes)
+}
+
+// over reports whether more is ready than the limits allow.
+func (s *State) over() bool {
+	return s.config.MaxLength >= 0 && s.stats.Ready > uint64(s.config.MaxLength) ||
+		s.config.MaxBytes >= 0 && s.stats.ReadyBytes > uint64(s.config.MaxBytes)
+}

@@ -1,0 +1,456 @@
+package queue
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+)
+
+// testLog is a Log that remembers what it should have, and shows places only below a mark for each level.
+type testLog struct {
+	stored   []map[uint64]Meta
+	last     []uint64
+	coldFrom []uint64
+}
+
+func newTestLog(levels int) *testLog {
+	l := &testLog{last: make([]uint64, levels), coldFrom: make([]uint64, levels)}
+	for range levels {
+		l.stored = append(l.stored, map[uint64]Meta{})
+	}
+	l.warm()
+	return l
+}
+
+func (l *testLog) warm() {
+	for i := range l.coldFrom {
+		l.coldFrom[i] = 1 << 60
+	}
+}
+
+func (l *testLog) Put(seq Seq, expiry Time, m *Message) {
+	i := seq.Level()
+	if seq.place() <= l.last[i] {
+		panic(fmt.Sprintf("place %d of level %d put after %d", seq.place(), i, l.last[i]))
+	}
+	l.last[i] = seq.place()
+	l.stored[i][seq.place()] = Meta{Seq: seq, Expiry: expiry, Size: m.Size, Flags: m.Flags}
+}
+
+func (l *testLog) Next(after Seq) (Meta, bool) {
+	i := after.Level()
+	for p := after.place() + 1; p <= l.last[i]; p++ {
+		if m, ok := l.stored[i][p]; ok {
+			return m, p < l.coldFrom[i]
+		}
+	}
+	panic(fmt.Sprintf("nothing behind place %d of level %d", after.place(), i))
+}
+
+// span lists the messages stored in a range.
+func (l *testLog) span(r SeqRange) (seqs []Seq) {
+	if r.First.Level() != r.Last.Level() || r.First > r.Last {
+		panic(fmt.Sprintf("range %x", r))
+	}
+	for p := r.First.place(); p <= r.Last.place(); p++ {
+		if m, ok := l.stored[r.First.Level()][p]; ok {
+			seqs = append(seqs, m.Seq)
+		}
+	}
+	return seqs
+}
+
+func (l *testLog) free(seq Seq) {
+	if _, ok := l.stored[seq.Level()][seq.place()]; !ok {
+		panic(fmt.Sprintf("%d/%d let go twice", seq.Level(), seq.place()))
+	}
+	delete(l.stored[seq.Level()], seq.place())
+}
+
+// live are the Seqs of everything stored, in order.
+func (l *testLog) live() (seqs []Seq) {
+	for _, stored := range l.stored {
+		for _, m := range stored {
+			seqs = append(seqs, m.Seq)
+		}
+	}
+	slices.Sort(seqs)
+	return seqs
+}
+
+// carry carries out the effects on the log and lists them message by message.
+func (l *testLog) carry(fx *Effects) (o outcome) {
+	o = outcome{Due: fx.Due, More: fx.More}
+	o.Deliver = append(o.Deliver, fx.Deliver...)
+	for _, r := range fx.Removed {
+		o.Removed = append(o.Removed, l.span(r)...)
+	}
+	for _, d := range fx.Discards {
+		if d.Direct >= 0 {
+			o.Discards = append(o.Discards, d)
+			continue
+		}
+		for _, seq := range l.span(d.SeqRange) {
+			o.Discards = append(o.Discards, Discarded{SeqRange{seq, seq}, d.Reason, d.Failed, -1})
+		}
+	}
+	o.Refused = append(o.Refused, fx.Refused...)
+	o.Activity = append(o.Activity, fx.Activity...)
+	for _, d := range fx.Deliver {
+		if d.Settled && d.Direct < 0 {
+			l.free(d.Seq)
+		}
+	}
+	for _, seq := range o.Removed {
+		l.free(seq)
+	}
+	for _, d := range o.Discards {
+		if d.Direct < 0 {
+			l.free(d.First)
+		}
+	}
+	return o
+}
+
+// tokens is a Gate that lets so many pass.
+type tokens int
+
+func (n *tokens) Acquire() bool {
+	if *n == 0 {
+		return false
+	}
+	*n--
+	return true
+}
+
+// duel drives a State and the model with the same random commands.
+type duel struct {
+	t        *testing.T
+	r        *rand.Rand
+	s        *State
+	m        *model
+	log      *testLog
+	at       Time
+	fx       Effects
+	trail    []string
+	cold     bool // whether this duel lets messages leave memory
+	ours     tokens
+	theirs   tokens
+	maxOps   int
+	overFull int // ready messages above which the duel stops to publish
+}
+
+func newDuel(t *testing.T, seed uint64) *duel {
+	r := rand.New(rand.NewPCG(seed, 2))
+	chance := func(n int) bool { return r.IntN(n) == 0 }
+	rules := Rules{
+		Levels: 1, CountReturns: chance(2), Preempt: chance(2), ExclusiveConsumers: chance(2), RejectBefore: chance(2),
+		DropBefore: chance(2),
+	}
+	if chance(2) {
+		rules.Levels = []int{2, 3, 11, 32, 200}[r.IntN(5)]
+		rules.DefaultLevel = uint8(r.IntN(5))
+	}
+	if chance(3) {
+		rules.Requeue = Returns
+	}
+	if chance(3) {
+		rules.PrefetchZero = 7
+	}
+	d := &duel{t: t, r: r, at: 1, cold: chance(4), maxOps: 400, overFull: 5 + r.IntN(60)}
+	config := d.config()
+	config.SingleActive = chance(4)
+	limit := MaxEffects
+	if chance(3) {
+		limit = 1 + r.IntN(6)
+	}
+	d.log = newTestLog(rules.Levels)
+	d.s, d.m = New(rules, config, d.log), newModel(rules, config, limit)
+	d.s.maxEffects = limit
+	return d
+}
+
+func (d *duel) config() Config {
+	c := unlimited
+	if d.r.IntN(3) == 0 {
+		c.TTL = d.r.Int64N(40)
+	}
+	if d.r.IntN(3) == 0 {
+		c.MaxLength = d.r.Int64N(20)
+	}
+	if d.r.IntN(4) == 0 {
+		c.MaxBytes = d.r.Int64N(100)
+	}
+	if d.r.IntN(2) == 0 {
+		c.DeliveryLimit = d.r.Int64N(4)
+	}
+	c.Overflow = Overflow(d.r.IntN(3))
+	return c
+}
+
+func (d *duel) note(format string, args ...any) {
+	d.trail = append(d.trail, fmt.Sprintf(format, args...))
+}
+
+// compare carries out the machine's effects and compares them, and the counts, with the model's.
+func (d *duel) compare(want outcome) bool {
+	got := d.log.carry(&d.fx)
+	if !reflect.DeepEqual(got, want) {
+		d.t.Errorf("effects\n got %+v\nwant %+v", got, want)
+	}
+	if got, want := d.s.Stats(), d.m.counts(); got != want {
+		d.t.Errorf("counts\n got %+v\nwant %+v", got, want)
+	}
+	d.fx.Reset()
+	return !d.t.Failed()
+}
+
+func (d *duel) batch() []Message {
+	n := 1 + d.r.IntN(6)
+	if d.r.IntN(20) == 0 {
+		n = 40
+	}
+	batch := make([]Message, n)
+	for i := range batch {
+		m := &batch[i]
+		*m = Message{Size: d.r.Uint32N(20), TTL: -1, Priority: uint8(d.r.UintN(14)), Flags: Flags(d.r.UintN(4))}
+		if d.r.IntN(30) == 0 {
+			m.Priority = uint8(d.r.Uint32())
+		}
+		if d.r.IntN(4) == 0 {
+			m.TTL = d.r.Int64N(30)
+		}
+		if d.r.IntN(10) == 0 {
+			m.Flags |= WasDelivered
+		}
+	}
+	return batch
+}
+
+func (d *duel) spec() ConsumerSpec {
+	spec := ConsumerSpec{
+		NoAck: d.r.IntN(3) == 0, Exclusive: d.r.IntN(8) == 0, Getter: d.r.IntN(4) == 0,
+		Prefetch: d.r.Uint32N(6), Priority: d.r.Int32N(3) - 1, Window: 1 + d.r.Uint32N(9),
+	}
+	if d.r.IntN(3) == 0 {
+		spec.Window = 0
+	}
+	return spec
+}
+
+// someone is the id of a consumer, rarely of one that does not exist.
+func (d *duel) someone(getter bool) ConsumerID {
+	var ids []ConsumerID
+	for _, c := range d.m.consumers {
+		if c.spec.Getter == getter {
+			ids = append(ids, c.id)
+		}
+	}
+	if len(ids) == 0 || d.r.IntN(50) == 0 {
+		return ConsumerID(d.r.Uint32N(30))
+	}
+	return ids[d.r.IntN(len(ids))]
+}
+
+// held picks delivery ids of a consumer, most of them in flight.
+func (d *duel) held(c *modelConsumer) (ids []Range) {
+	if c == nil || len(c.held) == 0 {
+		return []Range{{1, 5}}
+	}
+	switch d.r.IntN(4) {
+	case 0: // all
+		return []Range{{c.held[0].id, c.last}}
+	case 1: // one
+		id := c.held[d.r.IntN(len(c.held))].id
+		return []Range{{id, id}}
+	case 2: // up to one
+		return []Range{{0, c.held[d.r.IntN(len(c.held))].id}}
+	}
+	for id := c.held[0].id; id <= c.last; id += 1 + d.r.Uint64N(4) {
+		last := id + d.r.Uint64N(3)
+		ids = append(ids, Range{id, last})
+		id = last
+	}
+	return ids
+}
+
+// step does one random command on both and reports whether they agree.
+func (d *duel) step() bool {
+	if d.r.IntN(3) == 0 {
+		d.at += Time(d.r.IntN(8))
+	}
+	at := d.at
+	switch op := d.r.IntN(100); {
+	case op < 25:
+		batch := d.batch()
+		if n, _ := d.m.ready(); n > d.overFull {
+			batch = batch[:1]
+		}
+		if d.cold && d.r.IntN(10) == 0 {
+			for i := range d.log.coldFrom {
+				if d.log.coldFrom[i] == 1<<60 && d.r.IntN(2) == 0 {
+					d.log.coldFrom[i] = d.m.places[i] + 1 + d.r.Uint64N(5)
+					d.m.coldFrom[i] = d.log.coldFrom[i]
+				}
+			}
+		}
+		d.note("%d publish %v cold from %v", at, batch, d.log.coldFrom)
+		d.s.Publish(at, batch, &d.fx)
+		return d.compare(d.m.publish(at, batch))
+	case op < 55:
+		c := d.m.find(d.someone(d.r.IntN(5) == 0))
+		id := ConsumerID(99)
+		if c != nil {
+			id = c.id
+		}
+		ids, o := d.held(c), Outcome(d.r.IntN(5))
+		if d.r.IntN(2) == 0 {
+			o = Ack
+		}
+		more := tokens(d.r.IntN(3))
+		d.ours, d.theirs = d.ours+more, d.theirs+more
+		d.note("%d settle %d %v %d, gate %d", at, id, ids, o, d.ours)
+		d.s.Settle(at, id, ids, o, &d.fx)
+		return d.compare(d.m.settle(at, id, ids, o))
+	case op < 70:
+		id := d.someone(false)
+		d.note("%d ready %d", at, id)
+		d.s.Ready(at, id, &d.fx)
+		return d.compare(d.m.readyFor(at, id))
+	case op < 73:
+		id := d.someone(false)
+		d.note("block %d", id)
+		d.s.Block(id)
+		d.m.block(id)
+		return true
+	case op < 82:
+		id, noAck := d.someone(true), d.r.IntN(2) == 0
+		d.note("%d get %d %v", at, id, noAck)
+		got, ok := d.s.Get(at, id, noAck, &d.fx)
+		want, wantOK, o := d.m.get(at, id, noAck)
+		if got != want || ok != wantOK {
+			d.t.Errorf("get: %+v %v, want %+v %v", got, ok, want, wantOK)
+		}
+		agree := d.compare(o)
+		if ok && got.Settled {
+			d.log.free(got.Seq)
+		}
+		return agree
+	case op < 87:
+		if len(d.m.consumers) > 12 {
+			return true
+		}
+		ours, theirs := d.spec(), ConsumerSpec{}
+		theirs = ours
+		if d.r.IntN(4) == 0 {
+			ours.Gate, theirs.Gate = &d.ours, &d.theirs
+		}
+		d.note("%d attach %+v", at, ours)
+		id, err := d.s.Attach(at, ours, &d.fx)
+		wantID, wantErr, o := d.m.attach(at, theirs)
+		if id != wantID || err != wantErr {
+			d.t.Errorf("attach: %d %v, want %d %v", id, err, wantID, wantErr)
+		}
+		return d.compare(o)
+	case op < 91:
+		id, how := d.someone(d.r.IntN(5) == 0), Detachment(d.r.IntN(2))
+		d.note("%d detach %d %d", at, id, how)
+		d.s.Detach(at, id, how, &d.fx)
+		return d.compare(d.m.detach(at, id, how))
+	case op < 92:
+		d.note("%d purge", at)
+		got := d.s.Purge(at, &d.fx)
+		want, o := d.m.purge(at)
+		if got != want {
+			d.t.Errorf("purge: %d, want %d", got, want)
+		}
+		return d.compare(o)
+	case op < 93:
+		config := d.config()
+		config.SingleActive = d.m.config.SingleActive != (d.r.IntN(8) == 0)
+		d.note("%d configure %+v", at, config)
+		d.s.Configure(at, config, &d.fx)
+		return d.compare(d.m.configure(at, config))
+	case op < 97:
+		d.note("%d tick", at)
+		d.s.Tick(at, &d.fx)
+		return d.compare(d.m.command(at, nil))
+	default:
+		d.note("%d loaded", at)
+		d.log.warm()
+		d.m.warm()
+		d.s.Loaded(at, &d.fx)
+		return d.compare(d.m.command(at, nil))
+	}
+}
+
+func (d *duel) run(seed uint64) (ops int) {
+	defer func() {
+		if p := recover(); p != nil {
+			d.t.Errorf("panic: %v", p)
+		}
+		if d.t.Failed() {
+			tail := d.trail[max(0, len(d.trail)-12):]
+			for _, line := range tail {
+				d.t.Log(line)
+			}
+			d.t.Fatalf("seed %d, command %d, rules %+v, config %+v, budget %d", seed, ops, d.m.rules, d.m.config, d.m.limit)
+		}
+	}()
+	for ops < d.maxOps {
+		ops++
+		if !d.step() {
+			return
+		}
+		for d.m.out.More && d.r.IntN(5) > 0 {
+			d.note("%d continue", d.at)
+			d.s.Continue(d.at, &d.fx)
+			if !d.compare(d.m.command(d.at, nil)) {
+				return
+			}
+		}
+		if ops%16 == 0 {
+			if err := d.s.Check(); err != nil {
+				d.t.Error(err)
+			}
+			if got, want := d.log.live(), d.m.live(); !slices.Equal(got, want) {
+				d.t.Errorf("the log has %x, the queue %x", got, want)
+			}
+		}
+	}
+	return ops
+}
+
+// TestStateAgainstModel runs about half a million random commands. WARREN_QUEUE_SECONDS=n goes on for n seconds instead,
+// WARREN_QUEUE_SEED=n runs one duel.
+func TestStateAgainstModel(t *testing.T) {
+	if v := os.Getenv("WARREN_QUEUE_SEED"); v != "" {
+		seed, err := strconv.ParseUint(v, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		newDuel(t, seed).run(seed)
+		return
+	}
+	first, want, until := uint64(0), 500_000, time.Now().Add(time.Hour)
+	if testing.Short() {
+		want = 50_000
+	}
+	if v := os.Getenv("WARREN_QUEUE_SECONDS"); v != "" {
+		n, err := strconv.Atoi(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, want, until = rand.Uint64(), 1<<60, time.Now().Add(time.Duration(n)*time.Second)
+	}
+	ops, seed := 0, first
+	for ; ops < want && time.Now().Before(until); seed++ {
+		ops += newDuel(t, seed).run(seed)
+	}
+	t.Logf("%d commands, seeds %d to %d", ops, first, seed-1)
+}

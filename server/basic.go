@@ -1,0 +1,308 @@
+package server
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/queue"
+)
+
+// actor is who asks the broker for something.
+func (c *conn) actor() broker.Actor { return broker.Actor{User: c.user, Connection: c.id} }
+
+// queueName is the queue a method names; the empty name stands for the one declared last on the channel.
+func (ch *channel) queueName(name string) (string, *amqp.Error) {
+	if name != "" {
+		return name, nil
+	}
+	if ch.lastQueue == "" {
+		return "", amqp.Errorf(amqp.NotFound, "no previously declared queue")
+	}
+	return ch.lastQueue, nil
+}
+
+func (ch *channel) qos(m *amqp.BasicQos) *amqp.Error {
+	if m.PrefetchSize != 0 {
+		return amqp.Errorf(amqp.NotImplemented, "prefetch_size!=0 (%d)", m.PrefetchSize)
+	}
+	if m.Global {
+		ch.setLimit(uint32(m.PrefetchCount))
+	} else {
+		ch.prefetch = uint32(m.PrefetchCount)
+		ch.setLimit(0)
+	}
+	ch.send(&amqp.BasicQosOk{})
+	return nil
+}
+
+func (ch *channel) consume(m *amqp.BasicConsume) *amqp.Error {
+	c := ch.conn
+	name, err := ch.queueName(m.Queue)
+	if err != nil {
+		return err
+	}
+	tag := m.ConsumerTag
+	if tag == "" {
+		tag = "amq.ctag-" + randomName()
+	}
+	if ch.tagInUse(tag) {
+		return amqp.Errorf(amqp.NotAllowed, "attempt to reuse consumer tag '%s'", tag)
+	}
+	if limit := c.server.options.ConsumerMax; limit > 0 && ch.consumerCount() >= limit {
+		return amqp.Errorf(amqp.NotAllowed, "reached maximum (%d) of consumers per channel", limit)
+	}
+	if name == replyQueue {
+		return ch.consumeReplies(tag, m)
+	}
+	q, err := c.vhost.QueueFor(c.actor(), name)
+	if err != nil {
+		return err
+	}
+	priority, err := q.CheckConsumerArguments(m.Arguments)
+	if err != nil {
+		return err
+	}
+	k := &consumer{channel: ch, of: q, queue: q.Queue, tag: tag, noAck: m.NoAck, exclusive: m.Exclusive, arguments: m.Arguments.Clone(), head: deliverHead(ch.number, tag)}
+	spec := queue.ConsumerSpec{Session: ch.id, NoAck: m.NoAck, Exclusive: m.Exclusive, Priority: priority, Prefetch: ch.prefetch}
+	if limit := ch.limit; limit != nil && !m.NoAck {
+		k.gated = true
+		spec.Gate = limit
+	}
+	k.prefetch = spec.Prefetch
+	ch.waiting++
+	q.Attach(spec, k, &c.wake, func(id queue.ConsumerID, failure error) {
+		if failure == nil {
+			ch.mu.Lock()
+			k.id = id
+			ch.enroll(k)
+			ch.consumers[tag] = k
+			ch.mu.Unlock()
+			if !m.NoWait {
+				ch.reply(&c.wake, &amqp.BasicConsumeOk{ConsumerTag: tag})
+			}
+		}
+		c.post(func() {
+			ch.resume()
+			if failure != nil {
+				c.raise(ch, c.attachError(q, failure).In(amqp.BasicConsumeID))
+			}
+		})
+	})
+	return nil
+}
+
+// attachError is what a client hears when a queue does not take its consumer.
+func (c *conn) attachError(q *broker.Queue, err error) *amqp.Error {
+	if err == queue.ErrExclusive {
+		return amqp.Errorf(amqp.AccessRefused, "%s in exclusive use", q.Resource())
+	}
+	return amqp.Errorf(amqp.NotFound, "no %s", q.Resource())
+}
+
+// consumeReplies makes the channel wait for direct replies.
+func (ch *channel) consumeReplies(tag string, m *amqp.BasicConsume) *amqp.Error {
+	switch {
+	case ch.reply != nil:
+		return amqp.Errorf(amqp.PreconditionFailed, "reply consumer already set")
+	case !m.NoAck:
+		return amqp.Errorf(amqp.PreconditionFailed, "reply consumer cannot acknowledge")
+	}
+	k := &consumer{channel: ch, tag: tag, noAck: true, head: deliverHead(ch.number, tag)}
+	if !m.NoWait {
+		ch.send(&amqp.BasicConsumeOk{ConsumerTag: tag})
+	}
+	ch.replies = k
+	ch.conn.server.replies.add(k)
+	return nil
+}
+
+func (ch *channel) tagInUse(tag string) bool {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	return ch.consumers[tag] != nil || ch.replies != nil && ch.replies.tag == tag
+}
+
+func (ch *channel) consumerCount() int {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	return len(ch.consumers)
+}
+
+func randomName() string {
+	var b [16]byte
+	rand.Read(b[:])
+	return base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// cancel ends a consumer. What it has not acknowledged stays with the channel.
+func (ch *channel) cancel(m *amqp.BasicCancel) {
+	c, tag := ch.conn, m.ConsumerTag
+	answer := func(w *queue.Wake) {
+		if !m.NoWait {
+			ch.reply(w, &amqp.BasicCancelOk{ConsumerTag: tag})
+		}
+	}
+	if ch.replies != nil && ch.replies.tag == tag {
+		ch.endReply()
+		answer(&c.wake)
+		return
+	}
+	ch.mu.Lock()
+	k := ch.consumers[tag]
+	if k != nil {
+		delete(ch.consumers, tag)
+		k.cancelled = true
+	}
+	ch.mu.Unlock()
+	if k == nil {
+		answer(&c.wake)
+		return
+	}
+	c.acks.flush(&c.wake)
+	ch.waiting++
+	k.detach(queue.Cancel, &c.wake, func() {
+		c.post(func() {
+			ch.mu.Lock()
+			ch.forget(k)
+			ch.mu.Unlock()
+			answer(&c.wake)
+			ch.resume()
+		})
+	})
+}
+
+func (ch *channel) get(m *amqp.BasicGet) *amqp.Error {
+	c := ch.conn
+	name, err := ch.queueName(m.Queue)
+	if err != nil {
+		return err
+	}
+	q, err := c.vhost.QueueFor(c.actor(), name)
+	if err != nil {
+		return err
+	}
+	c.acks.flush(&c.wake)
+	ch.mu.Lock()
+	k := ch.getters[q]
+	ch.mu.Unlock()
+	ch.waiting++
+	if k != nil {
+		ch.getFrom(k, m.NoAck)
+		return nil
+	}
+	k = &consumer{channel: ch, of: q, queue: q.Queue, getter: true}
+	q.Attach(queue.ConsumerSpec{Session: ch.id, Getter: true}, k, &c.wake, func(id queue.ConsumerID, failure error) {
+		if failure != nil {
+			c.post(func() {
+				ch.resume()
+				c.raise(ch, c.attachError(q, failure).In(amqp.BasicGetID))
+			})
+			return
+		}
+		ch.mu.Lock()
+		k.id = id
+		ch.enroll(k)
+		if ch.getters == nil {
+			ch.getters = make(map[*broker.Queue]*consumer)
+		}
+		ch.getters[q] = k
+		ch.mu.Unlock()
+		c.post(func() { ch.getFrom(k, m.NoAck) })
+	})
+	return nil
+}
+
+// getFrom takes one message by a getter; the channel waits for it.
+func (ch *channel) getFrom(k *consumer, noAck bool) {
+	c := ch.conn
+	k.of.Get(k.id, noAck, &c.wake, func(o queue.Offered, ready uint64, ok bool) {
+		if !ok {
+			ch.reply(&c.wake, &amqp.BasicGetEmpty{})
+		} else {
+			it := item{kind: itemGetOk, channel: ch, offered: o, size: uint32(min(ready, 1<<32-1))}
+			if !noAck {
+				it.consumer = k
+			}
+			c.put(&c.wake, it)
+		}
+		c.post(ch.resume)
+	})
+}
+
+func (ch *channel) purge(m *amqp.QueuePurge) *amqp.Error {
+	c := ch.conn
+	name, err := ch.queueName(m.Queue)
+	if err != nil {
+		return err
+	}
+	if c.server.replies.live(name) {
+		ch.send(&amqp.QueuePurgeOk{})
+		return nil
+	}
+	q, err := c.vhost.QueueFor(c.actor(), name)
+	if err != nil {
+		return err
+	}
+	c.acks.flush(&c.wake)
+	ch.waiting++
+	q.Queue.Purge(&c.wake, func(n uint64) {
+		c.post(func() {
+			ch.resume()
+			if !m.NoWait {
+				ch.send(&amqp.QueuePurgeOk{MessageCount: uint32(n)})
+			}
+		})
+	})
+	return nil
+}
+
+// ack is the hot one: decoded on the spot, gathered for the whole read.
+func (ch *channel) ack(args []byte) {
+	var m amqp.BasicAck
+	if err := m.Decode(args); err != nil {
+		ch.conn.fail(amqp.DecodeError(amqp.BasicAckID, args, err))
+		return
+	}
+	if err := ch.settle(m.DeliveryTag, m.Multiple, queue.Ack); err != nil {
+		ch.conn.raise(ch, err.In(amqp.BasicAckID))
+	}
+}
+
+func (ch *channel) nack(m *amqp.BasicNack) *amqp.Error {
+	o := queue.Discard
+	if m.Requeue {
+		o = queue.Return
+	}
+	return ch.settle(m.DeliveryTag, m.Multiple, o)
+}
+
+func (ch *channel) reject(m *amqp.BasicReject) *amqp.Error {
+	o := queue.DiscardFailed
+	if m.Requeue {
+		o = queue.ReturnFailed
+	}
+	return ch.settle(m.DeliveryTag, false, o)
+}
+
+// settle takes an acknowledgement of any kind. Its effect comes at the end of the read, or with the commit.
+func (ch *channel) settle(tag uint64, multiple bool, o queue.Outcome) *amqp.Error {
+	if !ch.acknowledge(tag, multiple, o, &ch.conn.acks) {
+		return amqp.Errorf(amqp.PreconditionFailed, "unknown delivery tag %d", tag)
+	}
+	return nil
+}
+
+func (ch *channel) recover(requeue bool) *amqp.Error {
+	if !requeue {
+		return amqp.Errorf(amqp.NotImplemented, "requeue=false")
+	}
+	c := ch.conn
+	tx := ch.tx
+	ch.tx = nil // recovery is no part of a transaction
+	ch.acknowledge(0, true, queue.Return, &c.acks)
+	ch.tx = tx
+	c.acks.flush(&c.wake)
+	return nil
+}

@@ -1,0 +1,220 @@
+package server
+
+import (
+	"sync"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/queue"
+)
+
+// channel is a channel of a connection. The connection's reader owns it, but for what its mutex guards.
+type channel struct {
+	conn   *conn
+	number uint16
+	id     uint64 // one per channel of the node
+
+	state      channelState
+	waiting    int  // operations that have not answered: later frames are parked
+	parked     int  // frames of this channel in conn.parked
+	committing bool // one of them is tx.commit
+	content    content
+	route      route
+	groups     map[*broker.Queue]*group // of what this read has published
+	confirms   *confirms                // nil: not in confirm mode
+	tx         *transaction             // nil: not transactional
+	lastQueue  string                   // declared last, what an empty queue name stands for
+	prefetch   uint32                   // of consumers to come
+	reply      *consumer                // direct reply-to
+	published  uint64
+
+	mu        sync.Mutex // guards what follows. Locked alone or under no lock but a queue's
+	ended     bool       // nothing more goes out
+	tag       uint64     // last delivery tag given out
+	unacked   queue.Window[unacked]
+	handles   []*consumer
+	consumers map[string]*consumer        // by tag
+	getters   map[*broker.Queue]*consumer // for basic.get
+	limit     *limiter                    // basic.qos with global; nil: none
+}
+
+type channelState uint8
+
+const (
+	channelOpen channelState = iota
+	channelClosing
+)
+
+// plain reports whether a publish on the channel needs nothing out of the ordinary.
+func (ch *channel) plain() bool {
+	return ch.state == channelOpen && ch.waiting == 0 && ch.content.stage == noContent && ch.tx == nil
+}
+
+// channelOf is the open channel with that number, or nil.
+func (c *conn) channelOf(number uint16) *channel {
+	if ch := c.last; ch != nil && ch.number == number {
+		return ch
+	}
+	ch := c.channels[number]
+	if ch != nil {
+		c.last = ch
+	}
+	return ch
+}
+
+// channelFrame handles a frame on a channel of an open connection.
+func (c *conn) channelFrame(f *amqp.Frame) {
+	ch := c.channelOf(f.Channel)
+	if ch == nil {
+		c.firstFrame(f)
+		return
+	}
+	if ch.state == channelClosing {
+		ch.frameWhileClosing(f)
+		return
+	}
+	if c.mustPark(ch, f) {
+		c.park(ch, f)
+		return
+	}
+	if ch.content.stage != noContent || f.Type != amqp.FrameMethod {
+		if err := ch.contentFrame(f); err != nil {
+			c.fail(err)
+		}
+		return
+	}
+	c.channelMethod(ch, f)
+}
+
+// firstFrame handles a frame on a channel number that is not in use.
+func (c *conn) firstFrame(f *amqp.Frame) {
+	if limit := c.channelMax; limit != 0 && len(c.channels) >= int(limit) {
+		c.fail(amqp.Errorf(amqp.NotAllowed, "number of channels opened (%d) has reached the negotiated channel_max (%d)", len(c.channels), limit))
+		return
+	}
+	if f.Type != amqp.FrameMethod {
+		c.fail(amqp.Errorf(amqp.UnexpectedFrame, "expected method frame, got non method frame instead"))
+		return
+	}
+	id, args, _ := amqp.SplitMethod(f.Payload)
+	m := amqp.NewMethod(id)
+	if m == nil {
+		c.fail(amqp.DecodeError(id, args, amqp.ErrUnknownMethod))
+		return
+	}
+	if err := m.Decode(args); err != nil {
+		c.fail(amqp.DecodeError(id, args, err))
+		return
+	}
+	if id != amqp.ChannelOpenID {
+		if !fromClient(id) || id.Class() == amqp.ClassConnection {
+			if id != amqp.ChannelCloseOkID {
+				c.fail(amqp.Errorf(amqp.CommandInvalid, "unimplemented method").In(id))
+				return
+			}
+		}
+		c.fail(amqp.Errorf(amqp.ChannelError, "expected 'channel.open'").In(id))
+		return
+	}
+	ch := &channel{
+		conn: c, number: f.Channel, id: c.server.nextChannel.Add(1),
+		consumers: make(map[string]*consumer),
+	}
+	c.mu.Lock()
+	c.channels[f.Channel] = ch
+	c.mu.Unlock()
+	c.last = ch
+	c.server.counters.ChannelsOpened.Add(1)
+	ch.send(&amqp.ChannelOpenOk{})
+}
+
+// frameWhileClosing: we closed the channel and wait for the peer to agree.
+func (ch *channel) frameWhileClosing(f *amqp.Frame) {
+	if f.Type != amqp.FrameMethod {
+		return
+	}
+	switch id, _, _ := amqp.SplitMethod(f.Payload); id {
+	case amqp.ChannelCloseID:
+		ch.send(&amqp.ChannelCloseOk{})
+	case amqp.ChannelCloseOkID:
+		ch.conn.forget(ch)
+	case amqp.ChannelOpenID:
+		ch.conn.fail(amqp.Errorf(amqp.ChannelError, "second 'channel.open' seen").In(id))
+	}
+}
+
+// forget frees the channel's number.
+func (c *conn) forget(ch *channel) {
+	c.mu.Lock()
+	delete(c.channels, ch.number)
+	c.mu.Unlock()
+	if c.last == ch {
+		c.last = nil
+	}
+}
+
+// send puts a method of the channel into the outbox.
+func (ch *channel) send(m amqp.Method) { ch.reply(&ch.conn.wake, m) }
+
+// reply is send for those who have a Wake of their own.
+func (ch *channel) reply(w *queue.Wake, m amqp.Method) {
+	ch.conn.putText(w, func(dst []byte) []byte { return amqp.AppendMethodFrame(dst, ch.number, m) })
+}
+
+// raise answers a failed method: a soft error closes the channel, a hard one the connection.
+func (c *conn) raise(ch *channel, err *amqp.Error) {
+	if err.Hard() {
+		c.fail(err)
+		return
+	}
+	if ch.state == channelClosing {
+		return
+	}
+	c.server.log.Error("closing channel", "connection", c.name, "channel", ch.number, "error", err.Text)
+	c.publish()
+	ch.end()
+	ch.state = channelClosing
+	ch.send(&amqp.ChannelClose{ReplyCode: err.Code, ReplyText: err.Text, ClassID: err.Class, MethodID: err.Method})
+}
+
+// closedByPeer ends the channel at the peer's wish.
+func (ch *channel) closedByPeer() {
+	c := ch.conn
+	c.publish()
+	ch.end()
+	ch.send(&amqp.ChannelCloseOk{})
+	c.forget(ch)
+}
+
+// end stops everything of the channel: its consumers go, what they did not acknowledge returns to the queues, what waits
+// in the outbox for it is dropped. When it returns, all that is done.
+func (ch *channel) end() {
+	c := ch.conn
+	c.acks.flush(&c.wake)
+	ch.mu.Lock()
+	if ch.ended {
+		ch.mu.Unlock()
+		return
+	}
+	ch.ended = true
+	attached := make([]*consumer, 0, len(ch.handles))
+	for _, k := range ch.handles {
+		if k != nil {
+			attached = append(attached, k)
+		}
+	}
+	ch.consumers, ch.getters, ch.handles = nil, nil, nil
+	ch.unacked.Clear()
+	ch.mu.Unlock()
+
+	c.drop(ch, attached)
+	if ch.tx != nil {
+		ch.tx.rollback(c.server.pool)
+	}
+	ch.endReply()
+	for _, k := range attached {
+		k.detach(queue.Remove, &c.wake, func() {})
+	}
+	c.server.counters.ChannelsClosed.Add(1)
+	ch.content = content{}
+}

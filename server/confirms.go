@@ -1,0 +1,148 @@
+package server
+
+import (
+	"encoding/binary"
+	"sync"
+
+	"github.com/warrenmq/warren/queue"
+)
+
+// confirms follows the publishes of a channel in confirm mode until every queue they went to has taken responsibility.
+// Publishes are numbered from 1. What is settled is announced by the writer when it comes to the channel's itemConfirm,
+// as far as things have got by then, so that acks coalesce by themselves.
+type confirms struct {
+	channel *channel
+
+	mu      sync.Mutex // guards what follows; a leaf
+	base    uint64     // publish number of left[0]; all before are announced
+	left    []uint16   // how many queues a publish waits for, and the bits below
+	settled []queue.Range
+	asked   bool   // an item is on its way to the writer
+	item    uint32 // which one; an older one says nothing
+}
+
+const (
+	refusedBit   = 1 << 15
+	announcedBit = 1 << 14
+	leftMask     = announcedBit - 1
+)
+
+// published adds the next publish, which waits for queues queues, and returns its number.
+func (c *confirms) published(queues int) uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.left = append(c.left, uint16(min(queues, leftMask)))
+	return c.base + uint64(len(c.left)) - 1
+}
+
+// Settled implements queue.Confirms.
+func (c *confirms) Settled(ranges []queue.Range, ok bool, w *queue.Wake) {
+	c.mu.Lock()
+	for _, r := range ranges {
+		c.settle(r, ok)
+	}
+	item, ask := c.ask()
+	c.mu.Unlock()
+	if ask {
+		c.channel.conn.put(w, item)
+	}
+}
+
+func (c *confirms) settle(r queue.Range, ok bool) {
+	for n := r.First; n <= r.Last; n++ {
+		left := &c.left[n-c.base]
+		if !ok {
+			*left |= refusedBit
+		}
+		if *left&leftMask > 0 {
+			*left--
+		}
+		if *left&leftMask > 0 {
+			continue
+		}
+		if k := len(c.settled); k > 0 && c.settled[k-1].Last+1 == n {
+			c.settled[k-1].Last = n
+		} else {
+			c.settled = append(c.settled, queue.Range{First: n, Last: n})
+		}
+	}
+}
+
+// ask makes the item that has the writer announce what is settled, if it is not on its way. Called with c.mu held.
+func (c *confirms) ask() (item, bool) {
+	if c.asked || len(c.settled) == 0 {
+		return item{}, false
+	}
+	c.asked = true
+	return item{kind: itemConfirm, channel: c.channel, size: c.item}, true
+}
+
+// postpone makes what is settled, but not announced, be announced only after what has been put into the outbox by now:
+// a basic.return goes before its confirm. The caller puts the returned item.
+func (c *confirms) postpone() (item, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.asked {
+		return item{}, false
+	}
+	c.item++
+	c.asked = false
+	return c.ask()
+}
+
+// append encodes the acks and nacks of all that is settled. Called by the writer.
+func (c *confirms) append(dst []byte, it *item) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if it.size != c.item {
+		return dst
+	}
+	c.asked = false
+	dst, done := c.appendPrefix(dst)
+	end := c.base + uint64(done)
+	for _, r := range c.settled {
+		for n := max(r.First, end); n <= r.Last; n++ {
+			left := &c.left[n-c.base]
+			dst = appendConfirm(dst, c.channel.number, n, false, *left&refusedBit == 0)
+			*left |= announcedBit
+		}
+	}
+	c.settled = c.settled[:0]
+	c.base = end
+	c.left = c.left[:copy(c.left, c.left[done:])]
+	return dst
+}
+
+// appendPrefix encodes what is settled up to the first publish that still waits, with multiple set, and returns how many
+// publishes that are.
+func (c *confirms) appendPrefix(dst []byte) ([]byte, int) {
+	n, run := 0, 0 // run: since where publishes were not announced with one verdict
+	fresh := false
+	for ; n < len(c.left) && c.left[n]&leftMask == 0; n++ {
+		if fresh && (c.left[n]^c.left[run])&refusedBit != 0 {
+			dst = appendConfirm(dst, c.channel.number, c.base+uint64(n)-1, n-run > 1, c.left[run]&refusedBit == 0)
+			run, fresh = n, false
+		}
+		if c.left[n]&announcedBit == 0 {
+			fresh = true
+		}
+	}
+	if fresh {
+		dst = appendConfirm(dst, c.channel.number, c.base+uint64(n)-1, n-run > 1, c.left[run]&refusedBit == 0)
+	}
+	return dst, n
+}
+
+// appendConfirm appends a basic.ack or basic.nack frame.
+func appendConfirm(dst []byte, channel uint16, number uint64, multiple, ok bool) []byte {
+	method, flags := byte(80), byte(0)
+	if !ok {
+		method, flags = 120, 2 // requeue
+	}
+	if multiple {
+		flags |= 1
+	}
+	dst = append(dst, 1, byte(channel>>8), byte(channel), 0, 0, 0, 13, 0, 60, 0, method)
+	dst = binary.BigEndian.AppendUint64(dst, number)
+	return append(dst, flags, 0xCE)
+}

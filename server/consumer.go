@@ -1,0 +1,61 @@
+package server
+
+import (
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/queue"
+)
+
+// consumer is a subscription of a channel, or its way of getting single messages from a queue; it is the queue's Outlet.
+type consumer struct {
+	channel *channel
+	queue   queue.Queue
+	of      *broker.Queue
+	id      queue.ConsumerID
+	tag     string
+	handle  uint32 // index in channel.handles
+	noAck   bool
+	getter  bool
+	replyTo string // direct reply-to: its name; there is no queue
+	head    []byte // a basic.deliver frame up to the delivery tag
+
+	// Guarded by conn.out.mu.
+	offered int  // deliveries since the queue last heard Ready
+	pending int  // octets of them
+	needy   bool // in outbox.needy
+	gone    bool // nothing more is accepted
+
+	// Guarded by channel.mu.
+	unacked   int
+	cancelled bool
+}
+
+// deliverHead encodes a basic.deliver frame up to the delivery tag, its size left open.
+func deliverHead(channel uint16, tag string) []byte {
+	head := []byte{amqp.FrameMethod, byte(channel >> 8), byte(channel), 0, 0, 0, 0, 0, 60, 0, 60, byte(len(tag))}
+	return append(head, tag...)
+}
+
+// Cancelled implements queue.Outlet: the queue is gone.
+func (k *consumer) Cancelled(w *queue.Wake) {
+	ch := k.channel
+	ch.mu.Lock()
+	if k.cancelled || ch.ended {
+		ch.mu.Unlock()
+		return
+	}
+	k.cancelled = true
+	ch.forget(k)
+	if k.getter {
+		delete(ch.getters, k.of)
+	} else {
+		delete(ch.consumers, k.tag)
+	}
+	ch.mu.Unlock()
+	if !k.getter && ch.conn.capabilities.cancelNotify {
+		ch.reply(w, &amqp.BasicCancel{ConsumerTag: k.tag, NoWait: true})
+	}
+}
+
+// Activity implements queue.Outlet.
+func (k *consumer) Activity(bool) {}

@@ -1,0 +1,145 @@
+package server
+
+import (
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/broker"
+)
+
+// fromClient reports whether a client may send the method.
+func fromClient(id amqp.MethodID) bool { return id.FromClient() }
+
+// channelMethod decodes and carries out a method on an open channel. What was published before it goes first.
+func (c *conn) channelMethod(ch *channel, f *amqp.Frame) {
+	id, args, _ := amqp.SplitMethod(f.Payload)
+	switch id {
+	case amqp.BasicAckID:
+		ch.ack(args)
+		return
+	case amqp.BasicPublishID:
+		var m amqp.BasicPublish
+		if err := m.Decode(args); err != nil {
+			c.fail(amqp.DecodeError(id, args, err))
+			return
+		}
+		ch.content.begin(&m)
+		return
+	}
+	m := amqp.NewMethod(id)
+	if m == nil {
+		c.fail(amqp.DecodeError(id, args, amqp.ErrUnknownMethod))
+		return
+	}
+	if err := m.Decode(args); err != nil {
+		c.fail(amqp.DecodeError(id, args, err))
+		return
+	}
+	c.publish()
+	if err := ch.do(m); err != nil {
+		c.raise(ch, err.In(id))
+	}
+	c.runMail()
+}
+
+// do carries out a decoded method.
+func (ch *channel) do(m amqp.Method) *amqp.Error {
+	switch m := m.(type) {
+	case *amqp.ChannelOpen:
+		return amqp.Errorf(amqp.ChannelError, "second 'channel.open' seen")
+	case *amqp.ChannelClose:
+		ch.closedByPeer()
+	case *amqp.ChannelCloseOk:
+	case *amqp.ChannelFlow:
+		if !m.Active {
+			return amqp.Errorf(amqp.NotImplemented, "active=false")
+		}
+		ch.send(&amqp.ChannelFlowOk{Active: true})
+	case *amqp.AccessRequest:
+		ch.send(&amqp.AccessRequestOk{Ticket: 1})
+
+	case *amqp.ExchangeDeclare:
+		return ch.declareExchange(m)
+	case *amqp.ExchangeDelete:
+		return ch.deleteExchange(m)
+	case *amqp.ExchangeBind:
+		b := broker.Binding{Source: m.Source, Destination: m.Destination, ToExchange: true, Key: m.RoutingKey, Arguments: m.Arguments}
+		return ch.bind(b, m.NoWait, &amqp.ExchangeBindOk{}, amqp.ExchangeBindID)
+	case *amqp.ExchangeUnbind:
+		b := broker.Binding{Source: m.Source, Destination: m.Destination, ToExchange: true, Key: m.RoutingKey, Arguments: m.Arguments}
+		return ch.unbind(b, m.NoWait, &amqp.ExchangeUnbindOk{}, amqp.ExchangeUnbindID)
+
+	case *amqp.QueueDeclare:
+		return ch.declareQueue(m)
+	case *amqp.QueueDelete:
+		return ch.deleteQueue(m)
+	case *amqp.QueuePurge:
+		return ch.purge(m)
+	case *amqp.QueueBind:
+		return ch.bindQueue(m)
+	case *amqp.QueueUnbind:
+		return ch.unbindQueue(m)
+
+	case *amqp.BasicQos:
+		return ch.qos(m)
+	case *amqp.BasicConsume:
+		return ch.consume(m)
+	case *amqp.BasicCancel:
+		ch.cancel(m)
+	case *amqp.BasicCancelOk:
+	case *amqp.BasicGet:
+		return ch.get(m)
+	case *amqp.BasicNack:
+		return ch.nack(m)
+	case *amqp.BasicReject:
+		return ch.reject(m)
+	case *amqp.BasicRecover:
+		if err := ch.recover(m.Requeue); err != nil {
+			return err
+		}
+		ch.send(&amqp.BasicRecoverOk{})
+	case *amqp.BasicRecoverAsync:
+		return ch.recover(m.Requeue)
+
+	case *amqp.ConfirmSelect:
+		return ch.selectConfirms(m)
+	case *amqp.TxSelect:
+		return ch.selectTx()
+	case *amqp.TxCommit:
+		if ch.tx == nil {
+			return amqp.Errorf(amqp.PreconditionFailed, "channel is not transactional")
+		}
+		ch.commit()
+	case *amqp.TxRollback:
+		if ch.tx == nil {
+			return amqp.Errorf(amqp.PreconditionFailed, "channel is not transactional")
+		}
+		ch.undo()
+		ch.send(&amqp.TxRollbackOk{})
+	default:
+		return amqp.Errorf(amqp.CommandInvalid, "unimplemented method")
+	}
+	return nil
+}
+
+func (ch *channel) selectConfirms(m *amqp.ConfirmSelect) *amqp.Error {
+	if ch.tx != nil {
+		return amqp.Errorf(amqp.PreconditionFailed, "cannot switch from tx to confirm mode")
+	}
+	if ch.confirms == nil {
+		ch.confirms = &confirms{channel: ch, base: 1}
+	}
+	if !m.NoWait {
+		ch.send(&amqp.ConfirmSelectOk{})
+	}
+	return nil
+}
+
+func (ch *channel) selectTx() *amqp.Error {
+	if ch.confirms != nil {
+		return amqp.Errorf(amqp.PreconditionFailed, "cannot switch from confirm to tx mode")
+	}
+	if ch.tx == nil {
+		ch.tx = &transaction{}
+	}
+	ch.send(&amqp.TxSelectOk{})
+	return nil
+}

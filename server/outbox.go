@@ -1,0 +1,228 @@
+package server
+
+import (
+	"sync"
+
+	"github.com/warrenmq/warren/queue"
+)
+
+// outbox holds what a connection has to write, in wire order: encoded methods, deliveries, confirms. Everyone who has
+// something for the peer puts it here; one goroutine at a time, the writer, takes it out. Who that is passes around:
+//
+//	parked              nobody writes; there is nothing to write
+//	running             somebody writes
+//	running with more   the same, and things have been added since it last looked
+//
+// Whoever wakes a parked outbox with little in it becomes the writer on its own goroutine and leaves when the socket
+// takes no more; a goroutine is started only for the rest, or for much. So a connection at rest has none, and a low rate
+// costs no switch.
+type outbox struct {
+	mu      sync.Mutex // guards what follows. Locked under a queue's lock; channel and confirm locks are never held with it
+	items   []item
+	text    []byte      // encoded frames of itemText items, one after the other
+	needy   []*consumer // whose queue waits to hear that what it offered was taken
+	bytes   int         // about what items will take on the wire
+	running bool        // somebody writes
+	waked   bool        // in somebody's Wake list
+	sealed  bool        // nothing is accepted any more; what is there is still written
+	closed  bool        // nothing is written any more
+}
+
+type itemKind uint8
+
+const (
+	itemText    itemKind = iota // size octets of text
+	itemDeliver                 // to consumer
+	itemGetOk                   // to channel; size is the number of messages left
+	itemConfirm                 // ask channel for what is confirmed
+)
+
+// item is one thing to write. Deliveries hold a reference to their message.
+type item struct {
+	offered  queue.Offered
+	consumer *consumer
+	channel  *channel
+	size     uint32
+	kind     itemKind
+}
+
+const (
+	// inlineBytes is how much the goroutine that woke the outbox writes itself.
+	inlineBytes = 16 << 10
+	// writeBytes is how much one write gathers.
+	writeBytes = 256 << 10
+	// outletBytes is how much waits for one consumer before its queue pauses.
+	outletBytes = 256 << 10
+)
+
+// add notes that the outbox has something and returns whether its owner must put it into a Wake list. Called with o.mu.
+func (o *outbox) add(bytes int) (wake bool) {
+	o.bytes += bytes
+	if o.waked {
+		return false
+	}
+	o.waked = true
+	return true
+}
+
+// putText appends what encode appends to its argument, as one unit. It returns false when the outbox is closed.
+func (c *conn) putText(w *queue.Wake, encode func(dst []byte) []byte) bool {
+	o := &c.out
+	o.mu.Lock()
+	if o.sealed {
+		o.mu.Unlock()
+		return false
+	}
+	before := len(o.text)
+	o.text = encode(o.text)
+	n := len(o.text) - before
+	if k := len(o.items); k > 0 && o.items[k-1].kind == itemText {
+		o.items[k-1].size += uint32(n)
+	} else {
+		o.items = append(o.items, item{kind: itemText, size: uint32(n)})
+	}
+	wake := o.add(n)
+	o.mu.Unlock()
+	if wake {
+		w.Add(c)
+	}
+	return true
+}
+
+// put appends one item. The reference of its message passes to the outbox, which releases it if it is closed.
+func (c *conn) put(w *queue.Wake, it item) {
+	o := &c.out
+	o.mu.Lock()
+	if o.sealed {
+		o.mu.Unlock()
+		if it.kind == itemDeliver || it.kind == itemGetOk {
+			c.server.pool.Release(it.offered.Message.Ref.Slab, 1)
+		}
+		return
+	}
+	o.items = append(o.items, it)
+	wake := o.add(int(it.offered.Message.Ref.Len) + 64)
+	o.mu.Unlock()
+	if wake {
+		w.Add(c)
+	}
+}
+
+// Offer implements queue.Outlet.
+func (k *consumer) Offer(ds []queue.Offered, w *queue.Wake) bool {
+	c := k.channel.conn
+	o := &c.out
+	o.mu.Lock()
+	if o.sealed || k.gone {
+		o.mu.Unlock()
+		release := queue.Releaser{Pool: c.server.pool}
+		for i := range ds {
+			release.Add(ds[i].Message.Ref.Slab)
+		}
+		release.Flush()
+		return true
+	}
+	bytes := 0
+	for i := range ds {
+		bytes += int(ds[i].Message.Ref.Len) + 64
+		o.items = append(o.items, item{kind: itemDeliver, consumer: k, offered: ds[i]})
+	}
+	k.offered += len(ds)
+	k.pending += bytes
+	full := k.pending >= outletBytes
+	if !k.needy && (full || k.offered >= queue.DefaultWindow/2) {
+		k.needy = true
+		o.needy = append(o.needy, k)
+	}
+	wake := o.add(bytes)
+	o.mu.Unlock()
+	if wake {
+		w.Add(c)
+	}
+	return !full
+}
+
+// taken is what a writer took out of an outbox.
+type taken struct {
+	items []item
+	text  []byte
+	needy []*consumer
+}
+
+// take moves everything into t, whose previous contents were written and are used again. When there is nothing, it
+// returns false, and with park set the caller is no longer the writer.
+func (o *outbox) take(t *taken, park bool) bool {
+	clear(t.items) // they hold pointers
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.items) == 0 || o.closed {
+		o.running = !park
+		return false
+	}
+	t.items, o.items = o.items, t.items[:0]
+	t.text, o.text = o.text, t.text[:0]
+	t.needy, o.needy = o.needy, t.needy[:0]
+	o.bytes, o.waked = 0, false
+	o.taken.Broadcast()
+	for _, k := range t.needy {
+		k.needy, k.offered, k.pending = false, 0, 0
+	}
+	return true
+}
+
+// drop takes out the deliveries of a channel that ends; what is already with the writer goes its way.
+func (c *conn) drop(ch *channel, consumers []*consumer) {
+	o := &c.out
+	release := queue.Releaser{Pool: c.server.pool}
+	o.mu.Lock()
+	keep := o.items[:0]
+	for _, it := range o.items {
+		switch {
+		case it.kind == itemDeliver && it.consumer.channel == ch, it.kind == itemGetOk && it.channel == ch:
+			release.Add(it.offered.Message.Ref.Slab)
+		case it.kind == itemConfirm && it.channel == ch:
+		default:
+			keep = append(keep, it)
+		}
+	}
+	clear(o.items[len(keep):])
+	o.items = keep
+	for _, k := range consumers {
+		k.gone = true
+	}
+	o.mu.Unlock()
+	release.Flush()
+}
+
+// shut refuses everything from now on and releases what waits. What the writer holds is its own to release.
+func (c *conn) shut() {
+	o := &c.out
+	release := queue.Releaser{Pool: c.server.pool}
+	o.mu.Lock()
+	o.sealed, o.closed = true, true
+	for i := range o.items {
+		if it := &o.items[i]; it.kind == itemDeliver || it.kind == itemGetOk {
+			release.Add(it.offered.Message.Ref.Slab)
+		}
+	}
+	o.items, o.text, o.needy = nil, nil, nil
+	o.taken.Broadcast()
+	o.mu.Unlock()
+	release.Flush()
+}
+
+// seal refuses everything from now on; what waits is still written.
+func (o *outbox) seal() {
+	o.mu.Lock()
+	o.sealed = true
+	o.mu.Unlock()
+}
+
+// drain waits while more than limit octets wait to be written.
+func (o *outbox) drain(limit int) {
+	o.mu.Lock()
+	for o.bytes > limit && !o.closed {
+		o.taken.Wait()
+	}
+	o.mu.Unlock()
+}

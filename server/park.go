@@ -1,0 +1,101 @@
+package server
+
+import "github.com/warrenmq/warren/amqp"
+
+// maxParked is how many octets of frames a connection keeps for channels that wait. Past it nothing is read.
+const maxParked = 1 << 20
+
+// park keeps a frame of a channel that waits for an answer or, with a publish, for room. What needs neither is not kept
+// back by it: acknowledgements act at once, and a close takes what was parked along.
+func (c *conn) park(ch *channel, f *amqp.Frame) {
+	if f.Type == amqp.FrameMethod {
+		switch id, _, _ := amqp.SplitMethod(f.Payload); id {
+		case amqp.BasicAckID, amqp.BasicNackID, amqp.BasicRejectID:
+			if ch.tx == nil && ch.content.stage == noContent {
+				c.channelMethod(ch, f)
+				return
+			}
+		case amqp.ChannelCloseID:
+			if ch.waiting == 0 {
+				c.admitParked()
+				if c.channels[ch.number] == ch && ch.state == channelOpen {
+					c.channelMethod(ch, f)
+				}
+				return
+			}
+		default:
+			if ch.committing {
+				c.fail(amqp.Errorf(amqp.ChannelError, "unexpected command while processing 'tx.commit'").In(id))
+				return
+			}
+		}
+	}
+	c.parked = amqp.AppendFrame(c.parked, f.Type, f.Channel, f.Payload)
+	ch.parked++
+}
+
+// mustPark reports whether the frame has to wait its turn: the channel waits for an answer, frames of it are parked
+// already, or the frame needs room and there is none.
+func (c *conn) mustPark(ch *channel, f *amqp.Frame) bool {
+	if ch.waiting > 0 || ch.parked > 0 {
+		return true
+	}
+	if c.admitting || ch.content.stage != noContent || f.Type != amqp.FrameMethod || !isPublish(f.Payload) || !c.server.full(c) {
+		return false
+	}
+	if !c.wanting {
+		c.wanting = true
+		c.server.pool.WaitForRoom(func() { c.post(c.roomCame) })
+	}
+	return true
+}
+
+// roomCame is posted when there is room for publishes again.
+func (c *conn) roomCame() {
+	c.wanting = false
+	c.unpark()
+}
+
+// resume lets a channel go on whose operation was answered.
+func (ch *channel) resume() {
+	ch.waiting--
+	if ch.waiting == 0 && ch.parked > 0 {
+		ch.conn.unpark()
+	}
+}
+
+// unpark handles parked frames again, in their order; those of channels that still wait are parked again.
+func (c *conn) unpark() {
+	frames := c.parked
+	c.parked = nil
+	for _, ch := range c.channels {
+		ch.parked = 0
+	}
+	for len(frames) > 0 && c.state == running {
+		f, n, err := amqp.ParseFrame(frames, 0)
+		if err != nil || n == 0 {
+			panic("server: parked frames do not parse")
+		}
+		frames = frames[n:]
+		c.channelFrame(&f)
+	}
+}
+
+// admitParked handles everything that waits for room though there is none: the peer leaves, and at most maxParked octets
+// come in on top of the bound.
+func (c *conn) admitParked() {
+	c.admitting = true
+	c.unpark()
+	c.admitting = false
+}
+
+// holdReading waits, while too much is parked, for something to happen. The peer's silence is not held against it then.
+func (c *conn) holdReading() {
+	for len(c.parked) > maxParked && c.state == running {
+		c.timing.reading(false)
+		c.mail.wait()
+		c.runMail()
+		c.flush()
+	}
+	c.timing.reading(true)
+}
