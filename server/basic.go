@@ -3,6 +3,8 @@ package server
 import (
 	"crypto/rand"
 	"encoding/base64"
+	"math"
+	"slices"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
@@ -60,19 +62,18 @@ func (ch *channel) consume(m *amqp.BasicConsume) *amqp.Error {
 	if err != nil {
 		return err
 	}
-	priority, err := q.CheckConsumerArguments(m.Arguments)
+	priority, err := consumerPriority(q, m.Arguments)
 	if err != nil {
 		return err
 	}
-	k := &consumer{channel: ch, of: q, queue: q.Queue, tag: tag, noAck: m.NoAck, exclusive: m.Exclusive, arguments: m.Arguments.Clone(), head: deliverHead(ch.number, tag)}
+	k := &consumer{channel: ch, of: q, queue: q.Queue, tag: tag, noAck: m.NoAck, head: deliverHead(ch.number, tag)}
 	spec := queue.ConsumerSpec{Session: ch.id, NoAck: m.NoAck, Exclusive: m.Exclusive, Priority: priority, Prefetch: ch.prefetch}
 	if limit := ch.limit; limit != nil && !m.NoAck {
-		k.gated = true
 		spec.Gate = limit
 	}
-	k.prefetch = spec.Prefetch
+	as := broker.Consumer{Tag: tag, Connection: c.id, Channel: ch.number, Spec: spec, Arguments: slices.Clone(m.Arguments)}
 	ch.waiting++
-	q.Attach(spec, k, &c.wake, func(id queue.ConsumerID, failure error) {
+	q.Attach(as, k, &c.wake, func(id queue.ConsumerID, failure *amqp.Error) {
 		if failure == nil {
 			ch.mu.Lock()
 			k.id = id
@@ -83,22 +84,30 @@ func (ch *channel) consume(m *amqp.BasicConsume) *amqp.Error {
 				ch.reply(&c.wake, &amqp.BasicConsumeOk{ConsumerTag: tag})
 			}
 		}
-		c.post(func() {
-			ch.resume()
-			if failure != nil {
-				c.raise(ch, c.attachError(q, failure).In(amqp.BasicConsumeID))
-			}
-		})
+		c.post(func() { ch.finish(amqp.BasicConsumeID, failure, func() {}) })
 	})
 	return nil
 }
 
-// attachError is what a client hears when a queue does not take its consumer.
-func (c *conn) attachError(q *broker.Queue, err error) *amqp.Error {
-	if err == queue.ErrExclusive {
-		return amqp.Errorf(amqp.AccessRefused, "%s in exclusive use", q.Resource())
+// consumerPriority checks the arguments of a consumer and returns its x-priority.
+func consumerPriority(q *broker.Queue, args amqp.Table) (int32, *amqp.Error) {
+	invalid := func(arg, detail string) *amqp.Error {
+		return amqp.Errorf(amqp.PreconditionFailed, "invalid arg '%s' for queue '%s' in vhost '%s'%s", arg, q.Name, q.VHost.Name, detail)
 	}
-	return amqp.Errorf(amqp.NotFound, "no %s", q.Resource())
+	for _, arg := range [...]string{"x-stream-offset", "x-stream-filter", "x-stream-match-unfiltered", "x-consumer-timeout"} {
+		if _, ok := args.Get(arg); ok {
+			return 0, invalid(arg, " of queue type rabbit_"+q.Type+"_queue")
+		}
+	}
+	v, ok := args.Get("x-priority")
+	if !ok {
+		return 0, nil
+	}
+	n, ok := v.Int()
+	if !ok {
+		return 0, invalid("x-priority", `: "expected integer, got `+v.TypeName()+`"`)
+	}
+	return int32(min(max(n, math.MinInt32), math.MaxInt32)), nil
 }
 
 // consumeReplies makes the channel wait for direct replies.
@@ -162,7 +171,7 @@ func (ch *channel) cancel(m *amqp.BasicCancel) {
 	}
 	c.acks.flush(&c.wake)
 	ch.waiting++
-	k.detach(queue.Cancel, &c.wake, func() {
+	k.of.Detach(k.id, queue.Cancel, &c.wake, func() {
 		c.post(func() {
 			ch.mu.Lock()
 			ch.forget(k)
@@ -193,12 +202,10 @@ func (ch *channel) get(m *amqp.BasicGet) *amqp.Error {
 		return nil
 	}
 	k = &consumer{channel: ch, of: q, queue: q.Queue, getter: true}
-	q.Attach(queue.ConsumerSpec{Session: ch.id, Getter: true}, k, &c.wake, func(id queue.ConsumerID, failure error) {
+	as := broker.Consumer{Connection: c.id, Channel: ch.number, Spec: queue.ConsumerSpec{Session: ch.id, Getter: true}}
+	q.Attach(as, k, &c.wake, func(id queue.ConsumerID, failure *amqp.Error) {
 		if failure != nil {
-			c.post(func() {
-				ch.resume()
-				c.raise(ch, c.attachError(q, failure).In(amqp.BasicGetID))
-			})
+			c.post(func() { ch.finish(amqp.BasicGetID, failure, func() {}) })
 			return
 		}
 		ch.mu.Lock()
@@ -288,7 +295,7 @@ func (ch *channel) reject(m *amqp.BasicReject) *amqp.Error {
 
 // settle takes an acknowledgement of any kind. Its effect comes at the end of the read, or with the commit.
 func (ch *channel) settle(tag uint64, multiple bool, o queue.Outcome) *amqp.Error {
-	if !ch.acknowledge(tag, multiple, o, &ch.conn.acks) {
+	if !ch.acknowledge(tag, multiple, o, ch.tx) {
 		return amqp.Errorf(amqp.PreconditionFailed, "unknown delivery tag %d", tag)
 	}
 	return nil
@@ -298,11 +305,7 @@ func (ch *channel) recover(requeue bool) *amqp.Error {
 	if !requeue {
 		return amqp.Errorf(amqp.NotImplemented, "requeue=false")
 	}
-	c := ch.conn
-	tx := ch.tx
-	ch.tx = nil // recovery is no part of a transaction
-	ch.acknowledge(0, true, queue.Return, &c.acks)
-	ch.tx = tx
-	c.acks.flush(&c.wake)
+	ch.acknowledge(0, true, queue.Return, nil)
+	ch.conn.acks.flush(&ch.conn.wake)
 	return nil
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"sync"
+	"sync/atomic"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
@@ -41,8 +42,9 @@ type channel struct {
 type channelState uint8
 
 const (
-	channelOpen channelState = iota
-	channelClosing
+	channelOpen    channelState = iota
+	channelEnding               // being taken apart; no frame counts
+	channelClosing              // we sent channel.close and wait for close-ok
 )
 
 // plain reports whether a publish on the channel needs nothing out of the ordinary.
@@ -69,7 +71,10 @@ func (c *conn) channelFrame(f *amqp.Frame) {
 		c.firstFrame(f)
 		return
 	}
-	if ch.state == channelClosing {
+	switch ch.state {
+	case channelEnding:
+		return
+	case channelClosing:
 		ch.frameWhileClosing(f)
 		return
 	}
@@ -124,7 +129,7 @@ func (c *conn) firstFrame(f *amqp.Frame) {
 	c.channels[f.Channel] = ch
 	c.mu.Unlock()
 	c.last = ch
-	c.server.counters.ChannelsOpened.Add(1)
+	c.server.Counters.ChannelsOpened.Add(1)
 	ch.send(&amqp.ChannelOpenOk{})
 }
 
@@ -167,28 +172,31 @@ func (c *conn) raise(ch *channel, err *amqp.Error) {
 		c.fail(err)
 		return
 	}
-	if ch.state == channelClosing {
+	if ch.state != channelOpen {
 		return
 	}
 	c.server.log.Error("closing channel", "connection", c.name, "channel", ch.number, "error", err.Text)
 	c.publish()
-	ch.end()
-	ch.state = channelClosing
-	ch.send(&amqp.ChannelClose{ReplyCode: err.Code, ReplyText: err.Text, ClassID: err.Class, MethodID: err.Method})
+	ch.end(func() {
+		ch.state = channelClosing
+		ch.send(&amqp.ChannelClose{ReplyCode: err.Code, ReplyText: err.Text, ClassID: err.Class, MethodID: err.Method})
+	})
+	c.runMail()
 }
 
 // closedByPeer ends the channel at the peer's wish.
 func (ch *channel) closedByPeer() {
 	c := ch.conn
 	c.publish()
-	ch.end()
-	ch.send(&amqp.ChannelCloseOk{})
-	c.forget(ch)
+	ch.end(func() {
+		c.forget(ch)
+		ch.send(&amqp.ChannelCloseOk{})
+	})
 }
 
 // end stops everything of the channel: its consumers go, what they did not acknowledge returns to the queues, what waits
-// in the outbox for it is dropped. When it returns, all that is done.
-func (ch *channel) end() {
+// in the outbox for it is dropped. When all that is done, then runs on the reader.
+func (ch *channel) end(then func()) {
 	c := ch.conn
 	c.acks.flush(&c.wake)
 	ch.mu.Lock()
@@ -207,14 +215,28 @@ func (ch *channel) end() {
 	ch.unacked.Clear()
 	ch.mu.Unlock()
 
+	ch.state = channelEnding
 	c.drop(ch, attached)
 	if ch.tx != nil {
 		ch.tx.rollback(c.server.pool)
 	}
 	ch.endReply()
-	for _, k := range attached {
-		k.detach(queue.Remove, &c.wake, func() {})
-	}
-	c.server.counters.ChannelsClosed.Add(1)
 	ch.content = content{}
+	c.server.Counters.ChannelsClosed.Add(1)
+	done := countdown(len(attached)+1, func() { c.post(then) })
+	for _, k := range attached {
+		k.of.Detach(k.id, queue.Remove, &c.wake, done)
+	}
+	done()
+}
+
+// countdown returns a function that runs then in its nth call. It may be called concurrently.
+func countdown(n int, then func()) func() {
+	var left atomic.Int64
+	left.Store(int64(n))
+	return func() {
+		if left.Add(-1) == 0 {
+			then()
+		}
+	}
 }

@@ -1,7 +1,9 @@
 package server
 
 import (
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -33,6 +35,7 @@ type conn struct {
 	properties   amqp.Table // the client's
 	capabilities capabilities
 
+	exchange  sasl
 	state     state
 	channels  map[uint16]*channel
 	last      *channel // of the previous frame
@@ -71,6 +74,7 @@ const (
 	wantTuneOk
 	wantOpen
 	running
+	ending    // channels are being taken apart; no frame counts
 	closing   // we sent connection.close and wait for close-ok
 	lingering // nothing is read any more; the socket closes soon
 	closed    // the socket is closed or about to be
@@ -150,7 +154,7 @@ func (c *conn) brokenFrame(err *amqp.Error, whole bool) {
 	case c.state < running:
 		c.linger()
 	case c.state != running:
-		if !whole {
+		if !whole && c.state == closing {
 			c.linger()
 		}
 	default:
@@ -164,7 +168,7 @@ func (c *conn) brokenFrame(err *amqp.Error, whole bool) {
 // frame handles a whole frame.
 func (c *conn) frame(f *amqp.Frame) {
 	switch {
-	case f.Type == amqp.FrameHeartbeat:
+	case f.Type == amqp.FrameHeartbeat, c.state == ending:
 	case c.state == closing:
 		c.frameWhileClosing(f)
 	case c.state != running:
@@ -220,25 +224,30 @@ func (c *conn) connectionFrame(f *amqp.Frame) {
 // closedByPeer ends the connection at the peer's wish: channels end, exclusive queues go, then close-ok.
 func (c *conn) closedByPeer() {
 	c.admitParked()
-	c.endChannels()
-	c.send(&amqp.ConnectionCloseOk{})
-	c.out.seal()
-	c.flush()
-	c.linger_(c.closeWait())
+	c.state = ending
+	c.endChannels(func() {
+		c.send(&amqp.ConnectionCloseOk{})
+		c.out.seal()
+		c.state = lingering
+		c.timing.closeIn(c.closeWait())
+	})
+	c.runMail()
 }
 
 // fail closes the connection with an error of ours and waits for the peer's close-ok.
 func (c *conn) fail(err *amqp.Error) {
-	if c.state >= closing {
+	if c.state >= ending {
 		return
 	}
 	c.server.log.Error("closing connection", "connection", c.name, "error", err.Text)
 	c.publish()
-	c.endChannels()
-	c.send(&amqp.ConnectionClose{ReplyCode: err.Code, ReplyText: err.Text, ClassID: err.Class, MethodID: err.Method})
-	c.state = closing
-	c.timing.closeIn(c.closeWait())
-	c.flush()
+	c.state = ending
+	c.endChannels(func() {
+		c.send(&amqp.ConnectionClose{ReplyCode: err.Code, ReplyText: err.Text, ClassID: err.Class, MethodID: err.Method})
+		c.state = closing
+		c.timing.closeIn(c.closeWait())
+	})
+	c.runMail()
 }
 
 // closeWait is how long the peer has to end the closing handshake.
@@ -249,14 +258,13 @@ func (c *conn) closeWait() time.Duration {
 	return 30 * time.Second
 }
 
-// linger stops reading and closes the socket after the pause that refused clients get.
-func (c *conn) linger() { c.linger_(refusalPause) }
-
-func (c *conn) linger_(d time.Duration) {
+// linger stops listening and closes the socket after the pause that refused clients get.
+func (c *conn) linger() {
 	c.state = lingering
-	c.timing.closeIn(d)
+	c.timing.closeIn(refusalPause)
 }
 
+// refusalPause slows down whoever tries passwords.
 const refusalPause = 3 * time.Second
 
 // send puts a method on channel 0.
@@ -264,30 +272,38 @@ func (c *conn) send(m amqp.Method) {
 	c.putText(&c.wake, func(dst []byte) []byte { return amqp.AppendMethodFrame(dst, 0, m) })
 }
 
-// endChannels ends all channels and what lives as long as the connection.
-func (c *conn) endChannels() {
-	for _, ch := range c.channels {
-		ch.end()
-	}
+// endChannels ends all channels and what lives as long as the connection; then runs on the reader when that is done.
+func (c *conn) endChannels(then func()) {
 	c.mu.Lock()
+	channels := slices.Collect(maps.Values(c.channels))
 	clear(c.channels)
 	c.mu.Unlock()
-	c.last = nil
-	c.acks.flush(&c.wake)
+	c.last, c.parked = nil, nil
+	rest := func() { c.post(then) }
 	if c.vhost != nil {
-		c.vhost.ConnectionClosed(c.id, &c.wake)
+		rest = func() { c.vhost.ConnectionClosed(c.id, &queue.Wake{}, func() { c.post(then) }) }
 	}
+	done := countdown(len(channels)+1, rest)
+	for _, ch := range channels {
+		ch.end(done)
+	}
+	c.post(done)
 }
 
 // end leaves nothing behind.
 func (c *conn) end() {
-	c.state = closed
 	c.timing.stop()
-	c.mail.end()
 	c.socket.Close()
-	c.publish()
-	c.endChannels()
-	c.wake.Flush()
+	if c.state < ending {
+		c.publish()
+		c.state = ending
+		c.endChannels(func() { c.state = closed })
+		for c.runMail(); c.state != closed; c.runMail() {
+			c.mail.wait()
+		}
+	}
+	c.mail.end()
+	c.flush()
 	c.shut()
 	c.in.drop()
 	c.server.remove(c)

@@ -17,6 +17,7 @@ type consumer struct {
 	noAck   bool
 	getter  bool
 	replyTo string // direct reply-to: its name; there is no queue
+	gated   bool   // counts for the channel's limit
 	head    []byte // a basic.deliver frame up to the delivery tag
 
 	// Guarded by conn.out.mu.

@@ -321,7 +321,7 @@ func (c *conn) accept(ch *channel, in *incoming, m queue.Message, inBuffer bool,
 		if inBuffer {
 			m.Ref = c.copied(m)
 		}
-		ch.tx.publish(m, queues, in.mandatory, ch.route.reply)
+		ch.tx.publish(m, &ch.route, in.mandatory)
 	default:
 		c.enqueue(ch, m, inBuffer)
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/warrenmq/warren/amqp"
@@ -26,6 +27,14 @@ type txSettle struct {
 	tag     uint64
 	u       unacked
 	outcome queue.Outcome
+}
+
+// publish adds a routed message, whose reference passes to the transaction. A direct reply has reply, or is swallowed.
+func (tx *transaction) publish(m queue.Message, r *route, mandatory bool) {
+	tx.publishes = append(tx.publishes, txPublish{
+		message: m, queues: slices.Clone(r.queues), reply: r.reply,
+		mandatory: mandatory && len(r.queues) == 0 && !r.swallowed,
+	})
 }
 
 // rollback forgets the publishes; what was settled is for the caller to restore.
@@ -92,11 +101,13 @@ func (ch *channel) commit() {
 			q.Publish(&queue.Batch{Messages: []queue.Message{p.message}, Numbers: []uint64{uint64(i)}, Confirms: t}, &c.wake)
 		}
 	}
+	permits := 0
 	ch.mu.Lock()
 	for _, s := range tx.settles {
-		ch.settled(s.u, s.outcome, &c.acks)
+		permits += ch.settled(s.u, s.outcome)
 	}
 	ch.mu.Unlock()
+	ch.release(permits)
 	tx.rollback(c.server.pool)
 	c.acks.flush(&c.wake)
 	t.done(1, true)
@@ -104,10 +115,10 @@ func (ch *channel) commit() {
 
 // committed answers tx.commit.
 func (ch *channel) committed(refused bool) {
-	ch.resume()
 	ch.committing = false
+	defer ch.resume()
 	switch {
-	case ch.state != channelOpen || ch.ended:
+	case ch.state != channelOpen:
 	case refused:
 		ch.conn.raise(ch, amqp.Errorf(amqp.PreconditionFailed, "partial tx completion").In(amqp.TxCommitID))
 	default:

@@ -1,6 +1,12 @@
 package server
 
-import "github.com/warrenmq/warren/queue"
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/warrenmq/warren/queue"
+)
 
 // unacked is a delivery that waits for its acknowledgement, under its tag in channel.unacked.
 type unacked struct {
@@ -27,7 +33,7 @@ func (ch *channel) enroll(k *consumer) {
 	ch.handles = append(ch.handles, k)
 }
 
-// settle collects deliveries that were acknowledged. For a consumer and an outcome it holds ranges in ascending order.
+// settlement is deliveries that were acknowledged. For a consumer and an outcome it holds ranges in ascending order.
 type settlement struct {
 	consumer *consumer
 	outcome  queue.Outcome
@@ -77,34 +83,65 @@ func (s *settlements) flush(w *queue.Wake) {
 	s.list = s.list[:0]
 }
 
-// acknowledge moves the deliveries that a tag names from unacked into s. ok is false when the tag names none: it was never
-// delivered, or is settled already; then nothing is done. Tag 0 with multiple names all, and never fails.
-func (ch *channel) acknowledge(tag uint64, multiple bool, o queue.Outcome, s *settlements) (ok bool) {
-	ch.mu.Lock()
-	defer ch.mu.Unlock()
-	if !multiple {
-		u, ok := ch.unacked.Remove(tag)
-		if ok {
-			ch.settled(u, o, s)
+// acknowledge takes the deliveries that a tag names out of unacked, for conn.acks or for the transaction. ok is false when
+// the tag names none: it was never delivered, or is settled already; then nothing is done. Tag 0 with multiple names all,
+// and never fails.
+func (ch *channel) acknowledge(tag uint64, multiple bool, o queue.Outcome, tx *transaction) (ok bool) {
+	permits := 0
+	take := func(tag uint64, u *unacked) {
+		if tx != nil {
+			tx.settles = append(tx.settles, txSettle{tag, *u, o})
+		} else {
+			permits += ch.settled(*u, o)
 		}
-		return ok
 	}
-	last := tag
-	if tag == 0 {
-		last, _ = ch.unacked.Last()
-	} else if ch.unacked.Find(tag) == nil {
-		return false
+	ch.mu.Lock()
+	switch {
+	case !multiple:
+		var u unacked
+		if u, ok = ch.unacked.Remove(tag); ok {
+			take(tag, &u)
+		}
+	case tag != 0 && ch.unacked.Find(tag) == nil:
+	default:
+		if ok = true; tag == 0 {
+			tag, _ = ch.unacked.Last()
+		}
+		ch.unacked.RemoveRange(0, tag, take)
 	}
-	ch.unacked.RemoveRange(0, last, func(_ uint64, u *unacked) { ch.settled(*u, o, s) })
-	return true
+	ch.mu.Unlock()
+	ch.release(permits)
+	return ok
 }
 
-// settled adds one delivery to s. Called with ch.mu held.
-func (ch *channel) settled(u unacked, o queue.Outcome, s *settlements) {
+// settled gathers one settled delivery, and returns how many permits of the channel's limit it gives back. Called with
+// ch.mu held.
+func (ch *channel) settled(u unacked, o queue.Outcome) (permits int) {
 	k := ch.handles[u.handle]
-	s.add(k, u.id, o)
+	ch.conn.acks.add(k, u.id, o)
 	k.unacked--
 	ch.forget(k)
+	if k.gated {
+		return 1
+	}
+	return 0
+}
+
+// restore makes deliveries unacknowledged again that a transaction had settled. Called with ch.mu held.
+func (ch *channel) restore(settles []txSettle) {
+	old := ch.unacked
+	ch.unacked = queue.Window[unacked]{}
+	slices.SortFunc(settles, func(a, b txSettle) int { return cmp.Compare(a.tag, b.tag) })
+	for tag, u := range old.Range(0, math.MaxInt64) {
+		for len(settles) > 0 && settles[0].tag < tag {
+			ch.unacked.Append(settles[0].tag, settles[0].u)
+			settles = settles[1:]
+		}
+		ch.unacked.Append(tag, *u)
+	}
+	for _, s := range settles {
+		ch.unacked.Append(s.tag, s.u)
+	}
 }
 
 // forget frees the handle of a consumer that is gone and has nothing unacknowledged. Called with ch.mu held.
