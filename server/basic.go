@@ -113,7 +113,7 @@ func consumerPriority(q *broker.Queue, args amqp.Table) (int32, *amqp.Error) {
 // consumeReplies makes the channel wait for direct replies.
 func (ch *channel) consumeReplies(tag string, m *amqp.BasicConsume) *amqp.Error {
 	switch {
-	case ch.reply != nil:
+	case ch.replies != nil:
 		return amqp.Errorf(amqp.PreconditionFailed, "reply consumer already set")
 	case !m.NoAck:
 		return amqp.Errorf(amqp.PreconditionFailed, "reply consumer cannot acknowledge")

@@ -26,7 +26,7 @@ type channel struct {
 	tx         *transaction             // nil: not transactional
 	lastQueue  string                   // declared last, what an empty queue name stands for
 	prefetch   uint32                   // of consumers to come
-	reply      *consumer                // direct reply-to
+	replies    *consumer                // direct reply-to
 	published  uint64
 
 	mu        sync.Mutex // guards what follows. Locked alone or under no lock but a queue's

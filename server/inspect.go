@@ -37,7 +37,7 @@ func (c *conn) inspect(ch *channel, in *incoming, m *queue.Message) *amqp.Error 
 			return amqp.Errorf(amqp.InternalError, "")
 		}
 		var err *amqp.Error
-		if more, err = c.properties(ch, in, &h, m); err != nil {
+		if more, err = c.checkProperties(ch, in, &h, m); err != nil {
 			return err
 		}
 	}
@@ -49,12 +49,6 @@ func (c *conn) inspect(ch *channel, in *incoming, m *queue.Message) *amqp.Error 
 		x = c.scope().Exchange(exchange)
 	}
 	return c.findRoute(ch, in, x, key, more, &h)
-}
-
-// stable reports whether an exchange sends messages of equal routing keys the same way until topology changes. (An
-// exchange behind it may not: then the answer is no as well, since only types that never lead on are asked.)
-func stable(x *exchange.Exchange) bool {
-	return x.Type == exchange.Direct || x.Type == exchange.Fanout || x.Type == exchange.Topic
 }
 
 type exchangeOf = exchange.Exchange
@@ -87,16 +81,16 @@ func (c *conn) findRoute(ch *channel, in *incoming, x *exchangeOf, key []byte, m
 	c.seed = c.seed*6364136223846793005 + 1442695040888963407
 	m := exchange.Message{Key: key, More: more, Headers: headers, Properties: h.Properties, Seed: c.seed}
 	r.queues = append(r.queues[:0], s.Route(x, &m)...)
-	if len(more) == 0 && stable(x) {
+	if len(more) == 0 && s.Stable() {
 		r.names = append(r.names[:0], in.names...)
 		r.version = c.vhost.Version()
 	}
 	return nil
 }
 
-// properties checks the properties that mean something to the broker, takes what queues need into m, and decides whether
+// checkProperties checks the properties that mean something to the broker, takes what queues need into m, and decides whether
 // the header is stored changed. It returns the routing keys in CC and BCC.
-func (c *conn) properties(ch *channel, in *incoming, h *amqp.Header, m *queue.Message) (more [][]byte, _ *amqp.Error) {
+func (c *conn) checkProperties(ch *channel, in *incoming, h *amqp.Header, m *queue.Message) (more [][]byte, _ *amqp.Error) {
 	var set amqp.PropertyList
 	var remove amqp.PropertySet
 	if h.Persistent() {

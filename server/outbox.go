@@ -23,6 +23,7 @@ type outbox struct {
 	needy   []*consumer // whose queue waits to hear that what it offered was taken
 	bytes   int         // about what items will take on the wire
 	running bool        // somebody writes
+	taken   sync.Cond   // bytes has become less
 	waked   bool        // in somebody's Wake list
 	sealed  bool        // nothing is accepted any more; what is there is still written
 	closed  bool        // nothing is written any more

@@ -103,7 +103,7 @@ func (c *conn) writeAll(buf *[]byte, rest []byte) {
 		*buf = (*buf)[:0]
 	}
 	if len(rest) > 0 {
-		c.flush(rest)
+		c.writeOut(rest)
 		*buf = (*buf)[:0]
 	}
 	for {
@@ -117,7 +117,7 @@ func (c *conn) writeAll(buf *[]byte, rest []byte) {
 			break
 		}
 		c.wrote(len(*buf))
-		c.flush(*buf)
+		c.writeOut(*buf)
 		*buf = (*buf)[:0]
 		if cap(*buf) > 4*writeBytes {
 			*buf = make([]byte, 0, writeBytes+writeBytes/4)
@@ -126,8 +126,8 @@ func (c *conn) writeAll(buf *[]byte, rest []byte) {
 	writeBuffers.Put(buf)
 }
 
-// flush writes b, waiting for the socket.
-func (c *conn) flush(b []byte) {
+// writeOut writes b, waiting for the socket.
+func (c *conn) writeOut(b []byte) {
 	wr := &c.writer
 	if wr.err != nil {
 		return
