@@ -49,7 +49,7 @@ const (
 
 // plain reports whether a publish on the channel needs nothing out of the ordinary.
 func (ch *channel) plain() bool {
-	return ch.state == channelOpen && ch.waiting == 0 && ch.content.stage == noContent && ch.tx == nil
+	return ch.state == channelOpen && ch.waiting == 0 && ch.parked == 0 && ch.content.stage == noContent && ch.tx == nil
 }
 
 // channelOf is the open channel with that number, or nil.
