@@ -1,6 +1,9 @@
 package queue
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 // fromReturns stands for the list of returned messages where a level number is meant.
 const fromReturns = -1
@@ -30,7 +33,7 @@ func (s *State) checkout(fx *Effects) {
 		s.budget--
 		s.pop(from, &f)
 		fx.Deliver = append(fx.Deliver, s.hand(c, &f, c.noAck))
-		s.handed(c)
+		s.handed(c, 1)
 	}
 	if s.drop(fx) && s.expiring > 0 {
 		s.expire(fx)
@@ -39,57 +42,77 @@ func (s *State) checkout(fx *Effects) {
 
 // direct gives messages of the batch from index i on, but before end, straight to consumers, as long as there is one to
 // take them, and returns how many that were. Nothing may be ready.
-func (s *State) direct(batch []Message, i, end int, fx *Effects) (n int) {
-	for ; i < end; n, i = n+1, i+1 {
+func (s *State) direct(batch []Message, i, end int, fx *Effects) int {
+	from := i
+	for i < end {
 		c := s.nextConsumer()
 		if c == nil {
 			break
 		}
-		m := &batch[i]
-		number := s.levelOf(m)
-		lv := &s.levels[number]
-		lv.after = lv.next
-		lv.next++
-		seq := seqOf(number, lv.after)
-		s.stats.Published++
-		redelivered := m.Flags&WasDelivered != 0
-		if redelivered {
-			s.stats.Redelivered++
+		n := 1
+		if c.next == c && c.gate == nil { // nobody else's turn comes in between
+			n = min(end-i, c.capacity())
 		}
-		c.lastID++
-		d := Delivery{Seq: seq, ID: c.lastID, Consumer: c.id, Direct: int32(i), Settled: true, Redelivered: redelivered}
-		if c.noAck {
-			s.stats.DeliveredNoAck++
-		} else {
-			s.stats.Delivered++
-			s.stats.Unacked++
-			s.stats.UnackedBytes += uint64(m.Size)
-			expiry := s.expiry(m)
-			s.log.Put(seq, expiry, m)
-			c.inFlight.Append(c.lastID, flight{seq: seq, expiry: expiry, size: m.Size, redelivered: redelivered})
-			d.Direct, d.Settled = -1, false
-		}
-		fx.Deliver = append(fx.Deliver, d)
-		c.room--
-		if c.room == 0 || c.prefetch != 0 && c.inFlight.Len() >= int(c.prefetch) {
-			s.review(c)
-		} else {
-			c.group.first = c.next
-		}
+		s.run(c, batch, i, i+n, fx)
+		i += n
 	}
-	return n
+	return i - from
 }
 
-// handed ends the turn of a consumer that was given a message.
-func (s *State) handed(c *consumer) {
-	if c.noAck {
-		s.stats.DeliveredNoAck++
-	} else {
-		s.stats.Delivered++
+// run gives the messages of the batch from index i on, but before end, to c, which has room for them.
+func (s *State) run(c *consumer, batch []Message, i, end int, fx *Effects) {
+	n := end - i
+	fx.Deliver = slices.Grow(fx.Deliver, n)
+	lv, number := &s.levels[0], uint8(0)
+	var octets, again uint64
+	for ; i < end; i++ {
+		m := &batch[i]
+		if len(s.levels) > 1 {
+			number = s.levelOf(m)
+			lv = &s.levels[number]
+		}
+		lv.after = lv.next
+		lv.next++
+		c.lastID++
+		k := len(fx.Deliver)
+		fx.Deliver = fx.Deliver[:k+1]
+		d := &fx.Deliver[k]
+		d.Seq, d.ID, d.Consumer, d.Acquired, d.Failed = seqOf(number, lv.after), c.lastID, c.id, 0, 0
+		d.Redelivered = m.Flags&WasDelivered != 0
+		if d.Redelivered {
+			again++
+		}
+		if c.noAck {
+			d.Direct, d.Settled = int32(i), true
+			continue
+		}
+		d.Direct, d.Settled = -1, false
+		octets += uint64(m.Size)
+		expiry := s.expiry(m)
+		s.log.Put(d.Seq, expiry, m)
+		c.inFlight.Append(d.ID, flight{seq: d.Seq, expiry: expiry, size: m.Size, redelivered: d.Redelivered})
 	}
-	c.room--
+	s.stats.Published += uint64(n)
+	s.stats.Redelivered += again
+	if !c.noAck {
+		s.stats.Unacked += uint64(n)
+		s.stats.UnackedBytes += octets
+	}
+	s.handed(c, n)
+}
+
+// handed ends the turn of a consumer that was given n messages.
+func (s *State) handed(c *consumer, n int) {
+	if c.noAck {
+		s.stats.DeliveredNoAck += uint64(n)
+	} else {
+		s.stats.Delivered += uint64(n)
+	}
+	c.room -= uint32(n)
 	c.group.first = c.next
-	s.review(c)
+	if c.capacity() == 0 {
+		s.review(c)
+	}
 }
 
 // hand makes the delivery of f to c, and keeps it in flight unless it needs no acknowledgement.
