@@ -143,7 +143,7 @@ func (s *State) settle(c *consumer, r Range, o Outcome, fx *Effects) {
 		case Return, ReturnFailed:
 			s.giveBack(*f, o == ReturnFailed, fx)
 		case Discard, DiscardFailed:
-			fx.discard(f.seq, Rejected, o == DiscardFailed, 0)
+			fx.discard(f.seq, Rejected, o == DiscardFailed)
 		}
 	})
 	s.stats.Unacked -= uint64(n)
@@ -167,7 +167,7 @@ func (s *State) giveBack(f flight, failed bool, fx *Effects) {
 		}
 		if limit := s.config.DeliveryLimit; limit >= 0 && int64(f.failed) > limit {
 			s.stats.Rejected++
-			fx.discard(f.seq, DeliveryLimited, true, 0)
+			fx.discard(f.seq, DeliveryLimited, true)
 			return
 		}
 	}
@@ -305,17 +305,13 @@ func (s *State) expireRun(from int, fx *Effects) bool {
 
 // discardHead takes the head of what from names out of the queue.
 func (s *State) discardHead(from int, f *flight, reason Reason, fx *Effects) {
-	var after Seq
-	if from != fromReturns && len(s.levels[from].returned) == 0 {
-		after = seqOf(uint8(from), s.levels[from].after)
-	}
 	s.pop(from, f)
 	if reason == Expired {
 		s.stats.Expired++
 	} else {
 		s.stats.Dropped++
 	}
-	fx.discard(f.seq, reason, false, after)
+	fx.discard(f.seq, reason, false)
 }
 
 // drop discards what is ready beyond the limits of a drop-head queue, the next to go out first. It is true when it
@@ -373,12 +369,11 @@ func (e *Effects) remove(seq Seq) {
 	e.Removed = append(e.Removed, SeqRange{seq, seq})
 }
 
-// discard adds seq to the discarded, as part of the last range where it continues that. after, if not 0, is a place
-// between which and seq the Log has no message.
-func (e *Effects) discard(seq Seq, reason Reason, failed bool, after Seq) {
+// discard adds seq to the discarded, as part of the last range where it continues that.
+func (e *Effects) discard(seq Seq, reason Reason, failed bool) {
 	if n := len(e.Discards); n > 0 {
 		last := &e.Discards[n-1]
-		if last.Direct < 0 && last.Reason == reason && last.Failed == failed && (last.Last+1 == seq || after != 0 && last.Last == after) {
+		if last.Direct < 0 && last.Reason == reason && last.Failed == failed && last.Last+1 == seq {
 			last.Last = seq
 			return
 		}
