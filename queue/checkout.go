@@ -30,10 +30,15 @@ func (s *State) checkout(fx *Effects) {
 		if c == nil {
 			break
 		}
-		s.budget--
-		s.pop(from, &f)
-		fx.Deliver = append(fx.Deliver, s.hand(c, &f, c.noAck))
-		s.handed(c, 1)
+		n := 1
+		if c.next == c && c.gate == nil && s.expiring == 0 && from != fromReturns && len(s.levels[from].returned) == 0 {
+			n = s.runStored(c, from, fx)
+		} else {
+			s.pop(from, &f)
+			fx.Deliver = append(fx.Deliver, s.hand(c, &f, c.noAck))
+		}
+		s.budget -= n
+		s.handed(c, n)
 	}
 	if s.drop(fx) && s.expiring > 0 {
 		s.expire(fx)
@@ -99,6 +104,57 @@ func (s *State) run(c *consumer, batch []Message, i, end int, fx *Effects) {
 		s.stats.UnackedBytes += octets
 	}
 	s.handed(c, n)
+}
+
+// runStored gives c, which is alone in its group, messages from behind the cursor of level i, as many as it has room for
+// and the budget allows, and returns how many that were. The level is the highest one that has any, its head is known,
+// and nothing expires, so that nothing else can come in between.
+func (s *State) runStored(c *consumer, i int, fx *Effects) (n int) {
+	lv := &s.levels[i]
+	m, number := lv.head, uint8(i)
+	most := int(min(lv.stored, uint64(min(c.capacity(), s.budget))))
+	fx.Deliver = slices.Grow(fx.Deliver, most)
+	var octets, again uint64
+	for {
+		n++
+		octets += uint64(m.Size)
+		c.lastID++
+		k := len(fx.Deliver)
+		fx.Deliver = fx.Deliver[:k+1]
+		d := &fx.Deliver[k]
+		d.Seq, d.ID, d.Consumer, d.Acquired, d.Failed = m.Seq, c.lastID, c.id, 0, 0
+		d.Redelivered = m.Flags&WasDelivered != 0
+		if d.Redelivered {
+			again++
+		}
+		d.Direct, d.Settled = -1, c.noAck
+		if !c.noAck {
+			c.inFlight.Append(d.ID, flight{seq: m.Seq, size: m.Size, redelivered: d.Redelivered})
+		}
+		if n == most {
+			break
+		}
+		after := m.Seq
+		var ok bool
+		if m, ok = s.log.Next(after); !ok {
+			m.Seq = after
+			lv.cold, s.cold = true, true
+			break
+		}
+	}
+	lv.after, lv.known = m.Seq.place(), false
+	lv.stored -= uint64(n)
+	if lv.stored == 0 {
+		s.busy[number>>6] &^= 1 << (number & 63)
+	}
+	s.stats.Ready -= uint64(n)
+	s.stats.ReadyBytes -= octets
+	s.stats.Redelivered += again
+	if !c.noAck {
+		s.stats.Unacked += uint64(n)
+		s.stats.UnackedBytes += octets
+	}
+	return n
 }
 
 // handed ends the turn of a consumer that was given n messages.

@@ -213,12 +213,6 @@ func (s *State) Stats() Stats {
 	return st
 }
 
-// Len is the number of ready messages.
-func (s *State) Len() uint64 { return s.stats.Ready }
-
-// Consumers is the number of consumers, without getters and cancelled ones.
-func (s *State) Consumers() uint64 { return s.stats.Consumers }
-
 // Cold reports whether handing out waits for a head that is not in memory, and thus for Loaded.
 func (s *State) Cold() bool { return s.cold }
 
