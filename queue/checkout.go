@@ -1,6 +1,9 @@
 package queue
 
-import "math/bits"
+import (
+	"math/bits"
+	"slices"
+)
 
 // fromReturns stands for the list of returned messages where a level number is meant.
 const fromReturns = -1
@@ -27,10 +30,15 @@ func (s *State) checkout(fx *Effects) {
 		if c == nil {
 			break
 		}
-		s.budget--
-		s.pop(from, &f)
-		fx.Deliver = append(fx.Deliver, s.hand(c, &f, c.noAck))
-		s.handed(c)
+		n := 1
+		if c.next == c && c.gate == nil && s.expiring == 0 && from != fromReturns && len(s.levels[from].returned) == 0 {
+			n = s.runStored(c, from, fx)
+		} else {
+			s.pop(from, &f)
+			fx.Deliver = append(fx.Deliver, s.hand(c, &f, c.noAck))
+		}
+		s.budget -= n
+		s.handed(c, n)
 	}
 	if s.drop(fx) && s.expiring > 0 {
 		s.expire(fx)
@@ -39,57 +47,128 @@ func (s *State) checkout(fx *Effects) {
 
 // direct gives messages of the batch from index i on, but before end, straight to consumers, as long as there is one to
 // take them, and returns how many that were. Nothing may be ready.
-func (s *State) direct(batch []Message, i, end int, fx *Effects) (n int) {
-	for ; i < end; n, i = n+1, i+1 {
+func (s *State) direct(batch []Message, i, end int, fx *Effects) int {
+	from := i
+	for i < end {
 		c := s.nextConsumer()
 		if c == nil {
 			break
 		}
+		n := 1
+		if c.next == c && c.gate == nil { // nobody else's turn comes in between
+			n = min(end-i, c.capacity())
+		}
+		s.run(c, batch, i, i+n, fx)
+		i += n
+	}
+	return i - from
+}
+
+// run gives the messages of the batch from index i on, but before end, to c, which has room for them.
+func (s *State) run(c *consumer, batch []Message, i, end int, fx *Effects) {
+	n := end - i
+	fx.Deliver = slices.Grow(fx.Deliver, n)
+	lv, number := &s.levels[0], uint8(0)
+	var octets, again uint64
+	for ; i < end; i++ {
 		m := &batch[i]
-		number := s.levelOf(m)
-		lv := &s.levels[number]
+		if len(s.levels) > 1 {
+			number = s.levelOf(m)
+			lv = &s.levels[number]
+		}
 		lv.after = lv.next
 		lv.next++
-		seq := seqOf(number, lv.after)
-		s.stats.Published++
-		redelivered := m.Flags&WasDelivered != 0
-		if redelivered {
-			s.stats.Redelivered++
-		}
 		c.lastID++
-		d := Delivery{Seq: seq, ID: c.lastID, Consumer: c.id, Direct: int32(i), Settled: true, Redelivered: redelivered}
+		k := len(fx.Deliver)
+		fx.Deliver = fx.Deliver[:k+1]
+		d := &fx.Deliver[k]
+		d.Seq, d.ID, d.Consumer, d.Acquired, d.Failed = seqOf(number, lv.after), c.lastID, c.id, 0, 0
+		d.Redelivered = m.Flags&WasDelivered != 0
+		if d.Redelivered {
+			again++
+		}
 		if c.noAck {
-			s.stats.DeliveredNoAck++
-		} else {
-			s.stats.Delivered++
-			s.stats.Unacked++
-			s.stats.UnackedBytes += uint64(m.Size)
-			expiry := s.expiry(m)
-			s.log.Put(seq, expiry, m)
-			c.inFlight.Append(c.lastID, flight{seq: seq, expiry: expiry, size: m.Size, redelivered: redelivered})
-			d.Direct, d.Settled = -1, false
+			d.Direct, d.Settled = int32(i), true
+			continue
 		}
-		fx.Deliver = append(fx.Deliver, d)
-		c.room--
-		if c.room == 0 || c.prefetch != 0 && c.inFlight.Len() >= int(c.prefetch) {
-			s.review(c)
-		} else {
-			c.group.first = c.next
+		d.Direct, d.Settled = -1, false
+		octets += uint64(m.Size)
+		expiry := s.expiry(m)
+		s.log.Put(d.Seq, expiry, m)
+		c.inFlight.Append(d.ID, flight{seq: d.Seq, expiry: expiry, size: m.Size, redelivered: d.Redelivered})
+	}
+	s.stats.Published += uint64(n)
+	s.stats.Redelivered += again
+	if !c.noAck {
+		s.stats.Unacked += uint64(n)
+		s.stats.UnackedBytes += octets
+	}
+	s.handed(c, n)
+}
+
+// runStored gives c, which is alone in its group, messages from behind the cursor of level i, as many as it has room for
+// and the budget allows, and returns how many that were. The level is the highest one that has any, its head is known,
+// and nothing expires, so that nothing else can come in between.
+func (s *State) runStored(c *consumer, i int, fx *Effects) (n int) {
+	lv := &s.levels[i]
+	m, number := lv.head, uint8(i)
+	most := int(min(lv.stored, uint64(min(c.capacity(), s.budget))))
+	fx.Deliver = slices.Grow(fx.Deliver, most)
+	var octets, again uint64
+	for {
+		n++
+		octets += uint64(m.Size)
+		c.lastID++
+		k := len(fx.Deliver)
+		fx.Deliver = fx.Deliver[:k+1]
+		d := &fx.Deliver[k]
+		d.Seq, d.ID, d.Consumer, d.Acquired, d.Failed = m.Seq, c.lastID, c.id, 0, 0
+		d.Redelivered = m.Flags&WasDelivered != 0
+		if d.Redelivered {
+			again++
 		}
+		d.Direct, d.Settled = -1, c.noAck
+		if !c.noAck {
+			c.inFlight.Append(d.ID, flight{seq: m.Seq, size: m.Size, redelivered: d.Redelivered})
+		}
+		if n == most {
+			break
+		}
+		after := m.Seq
+		var ok bool
+		if m, ok = s.log.Next(after); !ok {
+			m.Seq = after
+			lv.cold, s.cold = true, true
+			break
+		}
+	}
+	lv.after, lv.known = m.Seq.place(), false
+	lv.stored -= uint64(n)
+	if lv.stored == 0 {
+		s.busy[number>>6] &^= 1 << (number & 63)
+	}
+	s.stats.Ready -= uint64(n)
+	s.stats.ReadyBytes -= octets
+	s.stats.Redelivered += again
+	if !c.noAck {
+		s.stats.Unacked += uint64(n)
+		s.stats.UnackedBytes += octets
 	}
 	return n
 }
 
-// handed ends the turn of a consumer that was given a message.
-func (s *State) handed(c *consumer) {
+// handed ends the turn of a consumer that was given n messages.
+func (s *State) handed(c *consumer, n int) {
 	if c.noAck {
-		s.stats.DeliveredNoAck++
+		s.stats.DeliveredNoAck += uint64(n)
 	} else {
-		s.stats.Delivered++
+		s.stats.Delivered += uint64(n)
 	}
-	c.room--
+	c.room -= uint32(n)
 	c.group.first = c.next
-	s.review(c)
+	if c.capacity() == 0 {
+		s.review(c)
+	}
 }
 
 // hand makes the delivery of f to c, and keeps it in flight unless it needs no acknowledgement.
@@ -120,7 +199,7 @@ func (s *State) settle(c *consumer, r Range, o Outcome, fx *Effects) {
 		case Return, ReturnFailed:
 			s.giveBack(*f, o == ReturnFailed, fx)
 		case Discard, DiscardFailed:
-			fx.discard(f.seq, Rejected, o == DiscardFailed, 0)
+			fx.discard(f.seq, Rejected, o == DiscardFailed)
 		}
 	})
 	s.stats.Unacked -= uint64(n)
@@ -144,7 +223,7 @@ func (s *State) giveBack(f flight, failed bool, fx *Effects) {
 		}
 		if limit := s.config.DeliveryLimit; limit >= 0 && int64(f.failed) > limit {
 			s.stats.Rejected++
-			fx.discard(f.seq, DeliveryLimited, true, 0)
+			fx.discard(f.seq, DeliveryLimited, true)
 			return
 		}
 	}
@@ -282,17 +361,13 @@ func (s *State) expireRun(from int, fx *Effects) bool {
 
 // discardHead takes the head of what from names out of the queue.
 func (s *State) discardHead(from int, f *flight, reason Reason, fx *Effects) {
-	var after Seq
-	if from != fromReturns && len(s.levels[from].returned) == 0 {
-		after = seqOf(uint8(from), s.levels[from].after)
-	}
 	s.pop(from, f)
 	if reason == Expired {
 		s.stats.Expired++
 	} else {
 		s.stats.Dropped++
 	}
-	fx.discard(f.seq, reason, false, after)
+	fx.discard(f.seq, reason, false)
 }
 
 // drop discards what is ready beyond the limits of a drop-head queue, the next to go out first. It is true when it
@@ -350,12 +425,11 @@ func (e *Effects) remove(seq Seq) {
 	e.Removed = append(e.Removed, SeqRange{seq, seq})
 }
 
-// discard adds seq to the discarded, as part of the last range where it continues that. after, if not 0, is a place
-// between which and seq the Log has no message.
-func (e *Effects) discard(seq Seq, reason Reason, failed bool, after Seq) {
+// discard adds seq to the discarded, as part of the last range where it continues that.
+func (e *Effects) discard(seq Seq, reason Reason, failed bool) {
 	if n := len(e.Discards); n > 0 {
 		last := &e.Discards[n-1]
-		if last.Direct < 0 && last.Reason == reason && last.Failed == failed && (last.Last+1 == seq || after != 0 && last.Last == after) {
+		if last.Direct < 0 && last.Reason == reason && last.Failed == failed && last.Last+1 == seq {
 			last.Last = seq
 			return
 		}

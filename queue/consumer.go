@@ -38,15 +38,14 @@ type group struct {
 	first    *consumer
 }
 
-// Attach adds a consumer. ErrExclusive refuses it, with nothing changed.
+// Attach adds a consumer. ErrExclusive refuses it, with nothing changed and no effects.
 func (s *State) Attach(at Time, spec ConsumerSpec, fx *Effects) (ConsumerID, error) {
-	s.begin(at, fx)
 	if s.rules.ExclusiveConsumers && !spec.Getter {
 		if s.exclusive != nil || spec.Exclusive && (s.stats.Consumers > 0 || s.config.SingleActive) {
-			s.end(fx)
 			return 0, ErrExclusive
 		}
 	}
+	s.begin(at, fx)
 	s.lastID++
 	c := &consumer{
 		id: s.lastID, priority: spec.Priority, prefetch: spec.Prefetch, window: spec.Window,
@@ -196,11 +195,18 @@ func (s *State) foremost() (best *consumer) {
 	return best
 }
 
+// capacity is how many messages the consumer may be given by its window and its prefetch.
+func (c *consumer) capacity() int {
+	if c.prefetch == 0 {
+		return int(c.room)
+	}
+	return min(int(c.room), int(c.prefetch)-c.inFlight.Len())
+}
+
 // review puts the consumer at the end of its group's line when it has become able to take a message, and out of the line
 // when it no longer is.
 func (s *State) review(c *consumer) {
-	able := !c.getter && !c.cancelled && !c.blocked && !c.gated && c.room > 0 &&
-		(c.prefetch == 0 || uint64(c.inFlight.Len()) < uint64(c.prefetch)) &&
+	able := !c.getter && !c.cancelled && !c.blocked && !c.gated && c.capacity() > 0 &&
 		(!s.config.SingleActive || s.active == c && !s.quiescing)
 	if able == (c.next != nil) {
 		return
@@ -227,7 +233,7 @@ func (s *State) review(c *consumer) {
 	c.prev, c.next = nil, nil
 }
 
-// next is the consumer whose turn it is, with its gate passed, or nil when none can take a message.
+// nextConsumer is the one whose turn it is, with its gate passed, or nil when none can take a message.
 func (s *State) nextConsumer() *consumer {
 	for _, g := range s.groups {
 		for c := g.first; c != nil; c = g.first {

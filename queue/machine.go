@@ -108,7 +108,8 @@ type Discarded struct {
 	SeqRange
 	Reason Reason
 	Failed bool  // the dead letter is marked redelivered (counted failures)
-	Direct int32 // index in the published batch of a message refused with reject-publish-dlx, never Put; -1 otherwise
+	Direct int32 // index in the published batch of a message refused with reject-publish-dlx, never Put; -1 otherwise.
+	// Its publisher hears a refusal, although it is not listed in Refused, and the SeqRange means nothing.
 }
 
 // Effects is what a command asks to be done. One value is reused for many commands; Reset empties it.

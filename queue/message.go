@@ -29,4 +29,6 @@ const (
 	Persistent   Flags = 1 << iota
 	HasPriority        // the priority property is set
 	WasDelivered       // a dead letter whose last failure was counted: redelivered from the start
+	HasHistory         // a dead letter: the header x-death was written by a broker and tells of earlier deaths
+	KeyReplaced        // a dead letter that got another routing key: the header CC no longer counts
 )

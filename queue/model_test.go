@@ -339,20 +339,17 @@ func (m *model) find(id ConsumerID) *modelConsumer {
 }
 
 func (m *model) attach(at Time, spec ConsumerSpec) (id ConsumerID, err error, o outcome) {
-	o = m.command(at, func() {
-		if m.rules.ExclusiveConsumers && !spec.Getter {
-			if spec.Exclusive && m.config.SingleActive {
-				err = ErrExclusive
-			}
-			for _, c := range m.consumers {
-				if !c.spec.Getter && !c.cancelled && (spec.Exclusive || c.spec.Exclusive) {
-					err = ErrExclusive
-				}
-			}
-			if err != nil {
-				return
+	if m.rules.ExclusiveConsumers && !spec.Getter {
+		if spec.Exclusive && m.config.SingleActive {
+			return 0, ErrExclusive, o
+		}
+		for _, c := range m.consumers {
+			if !c.spec.Getter && !c.cancelled && (spec.Exclusive || c.spec.Exclusive) {
+				return 0, ErrExclusive, o
 			}
 		}
+	}
+	o = m.command(at, func() {
 		m.ids++
 		id = m.ids
 		c := &modelConsumer{id: id, spec: spec, room: spec.Window, window: spec.Window}

@@ -137,7 +137,8 @@ type duel struct {
 	log      *testLog
 	at       Time
 	fx       Effects
-	trail    []string
+	trail    [12]noted // the last commands
+	noted    int
 	cold     bool // whether this duel lets messages leave memory
 	ours     tokens
 	theirs   tokens
@@ -193,8 +194,14 @@ func (d *duel) config() Config {
 	return c
 }
 
+type noted struct {
+	format string
+	args   []any
+}
+
 func (d *duel) note(format string, args ...any) {
-	d.trail = append(d.trail, fmt.Sprintf(format, args...))
+	d.trail[d.noted%len(d.trail)] = noted{format, args}
+	d.noted++
 }
 
 // compare carries out the machine's effects and compares them, and the counts, with the model's.
@@ -299,7 +306,7 @@ func (d *duel) step() bool {
 				}
 			}
 		}
-		d.note("%d publish %v cold from %v", at, batch, d.log.coldFrom)
+		d.note("%d publish %v cold from %v", at, batch, slices.Clone(d.log.coldFrom))
 		d.s.Publish(at, batch, &d.fx)
 		return d.compare(d.m.publish(at, batch))
 	case op < 55:
@@ -395,9 +402,9 @@ func (d *duel) run(seed uint64) (ops int) {
 			d.t.Errorf("panic: %v", p)
 		}
 		if d.t.Failed() {
-			tail := d.trail[max(0, len(d.trail)-12):]
-			for _, line := range tail {
-				d.t.Log(line)
+			for i := max(0, d.noted-len(d.trail)); i < d.noted; i++ {
+				n := d.trail[i%len(d.trail)]
+				d.t.Logf(n.format, n.args...)
 			}
 			d.t.Fatalf("seed %d, command %d, rules %+v, config %+v, budget %d", seed, ops, d.m.rules, d.m.config, d.m.limit)
 		}
@@ -426,7 +433,7 @@ func (d *duel) run(seed uint64) (ops int) {
 	return ops
 }
 
-// TestStateAgainstModel runs about half a million random commands. WARREN_QUEUE_SECONDS=n goes on for n seconds instead,
+// TestStateAgainstModel runs about a million random commands. WARREN_QUEUE_SECONDS=n goes on for n seconds instead,
 // WARREN_QUEUE_SEED=n runs one duel.
 func TestStateAgainstModel(t *testing.T) {
 	if v := os.Getenv("WARREN_QUEUE_SEED"); v != "" {
@@ -437,7 +444,7 @@ func TestStateAgainstModel(t *testing.T) {
 		newDuel(t, seed).run(seed)
 		return
 	}
-	first, want, until := uint64(0), 500_000, time.Now().Add(time.Hour)
+	first, want, until := uint64(0), 1_000_000, time.Now().Add(time.Hour)
 	if testing.Short() {
 		want = 50_000
 	}

@@ -53,10 +53,13 @@ func (w *Window[T]) Append(key uint64, item T) {
 	if len(w.slots) == cap(w.slots) {
 		w.grow()
 	}
-	if n := len(w.slots); key>>63 != 0 || n > w.head && w.slots[n-1].mark>>1 >= key {
+	n := len(w.slots)
+	if key>>63 != 0 || n > w.head && w.slots[n-1].mark>>1 >= key {
 		panic("queue: window keys must ascend")
 	}
-	w.slots = append(w.slots, slot[T]{key << 1, item})
+	w.slots = w.slots[:n+1]
+	s := &w.slots[n]
+	s.mark, s.item = key<<1, item
 	w.live++
 }
 

@@ -1,0 +1,235 @@
+package broker
+
+import (
+	"slices"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/exchange"
+)
+
+// apply changes the state as a command says. Checks that need more than the state (who asks, what the queue holds) were
+// made before; those that another command may have overtaken are made here again.
+func (b *Broker) apply(c Command) (r result) {
+	switch c := c.(type) {
+	case PutVHost, DeleteVHost, PutUser, DeleteUser:
+		return b.applyGlobal(c)
+	case SetPermissions:
+		return b.in(c.VHost, func(v *VHost) result { return v.setPermissions(c) })
+	case ClearPermissions:
+		return b.in(c.VHost, func(v *VHost) result {
+			_, r.existed = v.permissions[c.User]
+			delete(v.permissions, c.User)
+			return r
+		})
+	case SetTopicPermissions:
+		return b.in(c.VHost, func(v *VHost) result { return v.setTopicPermissions(c) })
+	case ClearTopicPermissions:
+		return b.in(c.VHost, func(v *VHost) result {
+			if c.All {
+				r.existed = len(v.topics[c.User]) > 0
+				delete(v.topics, c.User)
+			} else {
+				_, r.existed = v.topics[c.User][c.Exchange]
+				delete(v.topics[c.User], c.Exchange)
+			}
+			return r
+		})
+	case PutExchange:
+		return b.in(c.VHost, func(v *VHost) result {
+			r.existed = v.topology.Exchange(c.Exchange.Name) != nil
+			r.exchange = v.topology.Declare(c.Exchange)
+			return r
+		})
+	case DeleteExchange:
+		return b.in(c.VHost, func(v *VHost) result { return v.deleteExchange(c) })
+	case PutQueue:
+		return b.in(c.VHost, func(v *VHost) result { return v.putQueue(c) })
+	case DeleteQueue:
+		return b.in(c.VHost, func(v *VHost) result {
+			q := v.queue(c.Name)
+			if q != nil && q.ID == c.ID {
+				v.forget(q)
+				r.existed = true
+			}
+			return r
+		})
+	case Bind:
+		return b.in(c.VHost, func(v *VHost) result { return v.bind(c.Binding) })
+	case Unbind:
+		return b.in(c.VHost, func(v *VHost) result { return v.unbind(c.Binding) })
+	}
+	panic("broker: unknown command")
+}
+
+// in runs a change of one virtual host. In one that is gone nothing is found.
+func (b *Broker) in(vhost string, change func(*VHost) result) result {
+	v := b.VHost(vhost)
+	if v == nil {
+		return result{refused: noVHost(vhost)}
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.deleted {
+		return result{refused: noVHost(vhost)}
+	}
+	v.version.Add(1)
+	return change(v)
+}
+
+func (b *Broker) applyGlobal(c Command) (r result) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch c := c.(type) {
+	case PutVHost:
+		v := b.vhosts[c.Name]
+		if r.existed = v != nil; !r.existed {
+			v = newVHost(b, c.Name)
+			b.vhosts[c.Name] = v
+		}
+		v.mu.Lock()
+		v.description, v.tags, v.defaultType = c.Description, slices.Clone(c.Tags), c.DefaultQueueType
+		v.mu.Unlock()
+	case DeleteVHost:
+		v := b.vhosts[c.Name]
+		if v == nil {
+			return r
+		}
+		r.existed = true
+		delete(b.vhosts, c.Name)
+		r.queues = v.close()
+	case PutUser:
+		u := c.User
+		_, r.existed = b.users[u.Name]
+		u.Hash, u.Tags = slices.Clone(u.Hash), slices.Clone(u.Tags)
+		b.users[u.Name] = &u
+	case DeleteUser:
+		_, r.existed = b.users[c.Name]
+		delete(b.users, c.Name)
+		for _, v := range b.vhosts {
+			v.mu.Lock()
+			delete(v.permissions, c.Name)
+			delete(v.topics, c.Name)
+			v.version.Add(1)
+			v.mu.Unlock()
+		}
+	}
+	return r
+}
+
+// close empties a virtual host and returns its queues.
+func (v *VHost) close() []*Queue {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.deleted = true
+	var all []*Queue
+	for _, q := range v.queues {
+		if q != nil {
+			v.forget(q)
+			all = append(all, q)
+		}
+	}
+	for _, x := range slices.Collect(v.topology.Exchanges()) {
+		if x.Name != "" {
+			v.topology.Delete(x)
+		}
+	}
+	clear(v.permissions)
+	clear(v.topics)
+	v.version.Add(1)
+	return all
+}
+
+func (v *VHost) deleteExchange(c DeleteExchange) (r result) {
+	x := v.topology.Exchange(c.Name)
+	if x == nil {
+		return r
+	}
+	r.existed = true
+	if c.IfUnused && x.Sources() > 0 {
+		r.refused = v.inUse(v.exchangeResource(c.Name))
+		return r
+	}
+	v.topology.Delete(x)
+	return r
+}
+
+func (v *VHost) putQueue(c PutQueue) (r result) {
+	if q := v.queue(c.Queue.Name); q != nil {
+		return result{existed: true, queue: q}
+	}
+	id := QueueID(v.broker.lastQueue.Add(1))
+	if c.Soft {
+		id = QueueID(v.broker.lastSoft.Add(1)) | softQueue
+	}
+	q := newQueue(v, id, c)
+	if q.Queue == nil {
+		r.refused = notBuilt(q.Type)
+		return r
+	}
+	q.number = v.topology.AddQueue(q.Name, q.Type == Classic)
+	if int(q.number) == len(v.queues) {
+		v.queues = append(v.queues, nil)
+	}
+	v.queues[q.number] = q
+	v.count++
+	if q.Owner != 0 {
+		v.owned[q.Owner] = append(v.owned[q.Owner], q)
+	}
+	r.queue = q
+	return r
+}
+
+// forget takes a queue and its bindings out of the topology. v.mu is held.
+func (v *VHost) forget(q *Queue) {
+	v.topology.RemoveQueue(q.number)
+	v.queues[q.number] = nil
+	v.count--
+	if q.Owner == 0 {
+		return
+	}
+	if list := slices.DeleteFunc(v.owned[q.Owner], func(other *Queue) bool { return other == q }); len(list) > 0 {
+		v.owned[q.Owner] = list
+	} else {
+		delete(v.owned, q.Owner)
+	}
+}
+
+func (v *VHost) bind(b Binding) (r result) {
+	source, d, err := v.ends(b)
+	if err != nil {
+		r.refused = err
+		return r
+	}
+	r.existed = !v.topology.Bind(source, d, b.Key, b.Arguments)
+	return r
+}
+
+func (v *VHost) unbind(b Binding) (r result) {
+	source, d, err := v.ends(b)
+	if err == nil {
+		r.existed, _ = v.topology.Unbind(source, d, b.Key, b.Arguments)
+	}
+	return r
+}
+
+// ends finds both ends of a binding; if both are missing, the source is reported. v.mu is held.
+func (v *VHost) ends(b Binding) (source *exchange.Exchange, d exchange.Destination, err *amqp.Error) {
+	if source = v.topology.Exchange(b.Source); source == nil {
+		return nil, d, v.noExchange(b.Source)
+	}
+	if b.ToExchange {
+		if d.Exchange = v.topology.Exchange(b.Destination); d.Exchange == nil {
+			return nil, d, v.noExchange(b.Destination)
+		}
+		return source, d, nil
+	}
+	q, ok := v.topology.Queue(b.Destination)
+	if !ok {
+		return nil, d, v.noQueue(b.Destination)
+	}
+	return source, exchange.Destination{Queue: q}, nil
+}
+
+func noVHost(name string) *amqp.Error {
+	return amqp.Errorf(amqp.NotFound, "no vhost '%s'", name)
+}

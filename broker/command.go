@@ -1,0 +1,117 @@
+package broker
+
+import (
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/exchange"
+)
+
+// Command is a change of metadata, one of the types below. Values only, so that it can be written down; what it does
+// depends on nothing but itself and the state it is applied to.
+type Command interface{ command() }
+
+// PutVHost makes a virtual host, or changes the metadata of one.
+type PutVHost struct {
+	Name, Description string
+	Tags              []string
+	DefaultQueueType  string // "": the node's
+}
+
+// DeleteVHost removes a virtual host with all that is in it.
+type DeleteVHost struct{ Name string }
+
+// PutUser makes or replaces a user.
+type PutUser struct{ User User }
+
+// DeleteUser removes a user with its permissions.
+type DeleteUser struct{ Name string }
+
+// SetPermissions gives a user the permissions of a virtual host. The patterns were compiled once.
+type SetPermissions struct{ VHost, User, Configure, Write, Read string }
+
+// ClearPermissions takes them away.
+type ClearPermissions struct{ VHost, User string }
+
+// SetTopicPermissions gives a user the topic permissions of an exchange.
+type SetTopicPermissions struct{ VHost, User, Exchange, Write, Read string }
+
+// ClearTopicPermissions takes them away, those of all exchanges if Exchange is empty and All is set.
+type ClearTopicPermissions struct {
+	VHost, User, Exchange string
+	All                   bool
+}
+
+// PutExchange declares an exchange that was checked. One that exists stays as it is.
+type PutExchange struct {
+	VHost    string
+	Exchange exchange.Declaration
+}
+
+// DeleteExchange removes an exchange and its bindings, and the auto-delete exchanges that lose their last binding by it.
+type DeleteExchange struct {
+	VHost, Name string
+	IfUnused    bool
+}
+
+// PutQueue declares a queue that was checked. One that exists stays as it is.
+type PutQueue struct {
+	VHost string
+	Queue QueueDeclaration
+	Owner uint64 // connection of an exclusive queue
+	Soft  bool   // soft state: not to be written
+}
+
+// DeleteQueue removes the queue of that name if it is the one with that id.
+type DeleteQueue struct {
+	VHost, Name string
+	ID          QueueID
+	Soft        bool
+}
+
+// Bind makes a binding; one that exists stays. Source and destination must exist.
+type Bind struct {
+	VHost   string
+	Binding Binding
+	Soft    bool
+}
+
+// Unbind removes a binding, and the auto-delete exchanges that lose their last binding by it.
+type Unbind struct {
+	VHost   string
+	Binding Binding
+	Soft    bool
+}
+
+// Binding names a binding.
+type Binding struct {
+	Source, Destination string
+	ToExchange          bool // rather than to a queue
+	Key                 string
+	Arguments           amqp.Table
+}
+
+func (PutVHost) command()              {}
+func (DeleteVHost) command()           {}
+func (PutUser) command()               {}
+func (DeleteUser) command()            {}
+func (SetPermissions) command()        {}
+func (ClearPermissions) command()      {}
+func (SetTopicPermissions) command()   {}
+func (ClearTopicPermissions) command() {}
+func (PutExchange) command()           {}
+func (DeleteExchange) command()        {}
+func (PutQueue) command()              {}
+func (DeleteQueue) command()           {}
+func (Bind) command()                  {}
+func (Unbind) command()                {}
+
+// result is what a command came to.
+type result struct {
+	existed  bool // what was to be made existed, or what was to be removed did
+	refused  *amqp.Error
+	exchange *exchange.Exchange
+	queue    *Queue
+	queues   []*Queue // removed with their virtual host; not ended yet
+}
+
+// commit makes a change and calls done with its result, at once or later. No lock of this package is held.
+func (b *Broker) commit(c Command, done func(result)) { done(b.apply(c)) }

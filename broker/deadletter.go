@@ -1,0 +1,166 @@
+package broker
+
+import (
+	"math/rand/v2"
+	"slices"
+	"sync"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/exchange"
+	"github.com/warrenmq/warren/queue"
+)
+
+// letterbox takes what a queue discards, and sends it on when the Wake of the batch is flushed. One goroutine at a time
+// does so, so that dead letters keep their order; and what the target queues discard in turn goes into their letterboxes
+// and the same Wake, so that a chain of queues is no recursion.
+type letterbox struct {
+	q *Queue
+
+	mu      sync.Mutex // guards what follows; a leaf
+	letters []queue.DeadLetter
+	spare   []queue.DeadLetter
+	sending bool // somebody has begun, or will when its Wake is flushed
+}
+
+// Discard implements queue.DeadLetters.
+func (l *letterbox) Discard(ds []queue.DeadLetter, w *queue.Wake) {
+	b := l.q.VHost.broker
+	if !l.q.Settings().DeadLetter {
+		release := queue.Releaser{Pool: b.Pool}
+		for i := range ds {
+			b.Counters.deadDropped[ds[i].Reason].Add(1)
+			release.Add(ds[i].Message.Ref.Slab)
+		}
+		release.Flush()
+		return
+	}
+	l.mu.Lock()
+	l.letters = append(l.letters, ds...)
+	first := !l.sending
+	l.sending = true
+	l.mu.Unlock()
+	if first {
+		w.Add(l)
+	}
+}
+
+// Wake implements queue.Waker.
+func (l *letterbox) Wake(w *queue.Wake) {
+	for {
+		l.mu.Lock()
+		letters := l.letters
+		if len(letters) == 0 {
+			l.sending = false
+			l.mu.Unlock()
+			return
+		}
+		l.letters, l.spare = l.spare[:0], nil
+		l.mu.Unlock()
+		l.send(letters, w)
+		l.mu.Lock()
+		if cap(letters) <= 4*queue.MaxEffects {
+			l.spare = letters[:0]
+		}
+		l.mu.Unlock()
+	}
+}
+
+// outgoing gathers dead letters by the queue they go to.
+type outgoing struct {
+	targets []*Queue
+	batches [][]queue.Message // by index in targets
+	keys    [][]byte
+	header  []byte
+}
+
+func (o *outgoing) add(q *Queue, m queue.Message) {
+	i := slices.Index(o.targets, q)
+	if i < 0 {
+		i = len(o.targets)
+		o.targets = append(o.targets, q)
+		o.batches = append(o.batches, nil)
+	}
+	o.batches[i] = append(o.batches[i], m)
+}
+
+// send routes dead letters as if they were published to the dead-letter exchange, without confirms, and lets go of the
+// originals.
+func (l *letterbox) send(letters []queue.DeadLetter, w *queue.Wake) {
+	b := l.q.VHost.broker
+	settings := l.q.Settings()
+	seconds := uint64(b.Clock.Now() / 1000)
+	var out outgoing
+	scope := l.q.VHost.Begin()
+	x := scope.Exchange([]byte(settings.DeadLetterExchange))
+	for i := range letters {
+		b.Counters.deadLettered[letters[i].Reason].Add(1)
+		if x == nil || !l.route(scope, x, settings, &letters[i], seconds, &out) {
+			b.Counters.DeadLettersUnrouted.Add(1)
+		}
+	}
+	scope.End()
+	for i, q := range out.targets {
+		q.Publish(&queue.Batch{Messages: out.batches[i]}, w)
+	}
+	release := queue.Releaser{Pool: b.Pool}
+	for i := range letters {
+		release.Add(letters[i].Message.Ref.Slab)
+	}
+	release.Flush()
+}
+
+// route adds one dead letter, rewritten, to the batches of the queues it goes to, and reports whether there are any.
+func (l *letterbox) route(scope *Scope, x *exchange.Exchange, s *Settings, letter *queue.DeadLetter, seconds uint64, out *outgoing) bool {
+	pool := l.q.VHost.broker.Pool
+	old := &letter.Message
+	stored := queue.ParseStored(pool.Bytes(old.Ref))
+	h, err := amqp.ParseHeader(stored.Header)
+	if err != nil { // it was parsed when it was published
+		return false
+	}
+	headers, _ := h.Headers()
+	keys := append(out.keys[:0], stored.Key)
+	if old.Flags&queue.KeyReplaced == 0 {
+		keys, _ = exchange.AppendKeys(keys, headers, exchange.CC)
+	}
+	out.keys = keys
+
+	d := death{
+		queue: l.q.Name, reason: letter.Reason,
+		exchange: stored.Exchange, keys: keys,
+		seconds: seconds, history: old.Flags&queue.HasHistory != 0,
+	}
+	d.expiration, d.expires = h.Expiration()
+	headers, history := d.record(headers)
+
+	m := exchange.Message{Key: keys[0], More: keys[1:], Headers: headers, Properties: h.Properties, Seed: rand.Uint64()}
+	if s.RouteDeadLetters {
+		m.Key, m.More = []byte(s.DeadLetterKey), nil
+	}
+	if len(m.Key) > amqp.MaxShortstr {
+		return false // no delivery could carry it
+	}
+	targets := scope.Route(x, &m)
+	if letter.Reason != queue.Rejected {
+		targets = slices.DeleteFunc(targets, func(q *Queue) bool { return cycles(history, q.Name) })
+	}
+	if len(targets) == 0 {
+		return false
+	}
+	if out.header, err = h.AppendChanged(out.header[:0], &amqp.PropertyList{Headers: headers}, amqp.Expiration); err != nil {
+		return false
+	}
+	dead := pool.NewMessage([]byte(x.Name), m.Key, out.header, stored.Body, int(old.Size), len(targets))
+	dead.Priority = old.Priority
+	dead.Flags = old.Flags&(queue.Persistent|queue.HasPriority|queue.KeyReplaced) | queue.HasHistory
+	if s.RouteDeadLetters {
+		dead.Flags |= queue.KeyReplaced
+	}
+	if letter.Failed {
+		dead.Flags |= queue.WasDelivered
+	}
+	for _, q := range targets {
+		out.add(q, dead)
+	}
+	return true
+}

@@ -1,0 +1,316 @@
+package broker
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/exchange"
+	"github.com/warrenmq/warren/queue"
+)
+
+// QueueID is a number of a queue that is never given to another, so that a queue declared anew under an old name
+// inherits nothing.
+type QueueID uint64
+
+// softQueue marks the ids of soft queues, which are counted apart.
+const softQueue QueueID = 1 << 63
+
+// QueueDeclaration is what queue.declare says of a queue.
+type QueueDeclaration struct {
+	Name                           string
+	Durable, Exclusive, AutoDelete bool
+	Arguments                      amqp.Table // valid
+}
+
+// NewQueue is what the queue behind a Queue is made from.
+type NewQueue struct {
+	Type        string // Classic, Quorum, Stream
+	ID          QueueID
+	Durable     bool
+	MaxPriority int
+	Config      queue.Config
+	DeadLetters queue.DeadLetters
+}
+
+// Queue is a declared queue: the queue that runs, and what the broker knows of it. Publish, Ready, Get, Settle, Purge and
+// Stats are those of the queue that runs; consumers come and go, and the queue ends, through the methods here.
+type Queue struct {
+	queue.Queue
+	VHost               *VHost
+	Name                string
+	ID                  QueueID
+	Type                string
+	Durable, AutoDelete bool
+	Owner               uint64     // the only connection that may use an exclusive queue; 0: not exclusive
+	Arguments           amqp.Table // as declared, and x-queue-type
+
+	number   exchange.Queue // guarded by VHost.mu
+	settings atomic.Pointer[Settings]
+	letters  letterbox
+
+	mu        sync.Mutex // guards what follows; a leaf but for the Clock's
+	consumers []Consumer
+	attaching int  // consumers on their way in
+	used      bool // has had a consumer
+	state     life
+	waiting   []func() // to be run when it is known whether the queue ends
+	lastUsed  queue.Time
+	expiry    queue.Appointment
+}
+
+type life uint8
+
+const (
+	live life = iota
+	ending
+	gone
+)
+
+// Consumer is a consumer of a queue, for those who list them.
+type Consumer struct {
+	ID         queue.ConsumerID
+	Tag        string
+	Connection uint64
+	Channel    uint16
+	Spec       queue.ConsumerSpec
+	Arguments  amqp.Table // kept as it is: a copy, if it was a view
+}
+
+func newQueue(v *VHost, id QueueID, c PutQueue) *Queue {
+	q := &Queue{
+		VHost: v, ID: id, Owner: c.Owner,
+		Name: c.Queue.Name, Durable: c.Queue.Durable, AutoDelete: c.Queue.AutoDelete,
+		Arguments: slices.Clone(c.Queue.Arguments),
+	}
+	q.Type, _ = text(q.Arguments, "x-queue-type")
+	s := effective(q.Arguments)
+	q.settings.Store(s)
+	q.letters.q = q
+	q.Queue = v.broker.NewQueue(NewQueue{
+		Type: q.Type, ID: id, Durable: q.Durable, MaxPriority: s.MaxPriority, Config: s.Config, DeadLetters: &q.letters,
+	})
+	if q.Queue != nil && s.Expires >= 0 {
+		q.touch()
+		q.mu.Lock()
+		q.makeAppointment(s.Expires)
+		q.mu.Unlock()
+	}
+	return q
+}
+
+// Settings are the effective settings, not to be changed.
+func (q *Queue) Settings() *Settings { return q.settings.Load() }
+
+// Exclusive reports whether the queue belongs to one connection.
+func (q *Queue) Exclusive() bool { return q.Owner != 0 }
+
+func (q *Queue) accessible(connection uint64) bool { return q.Owner == 0 || q.Owner == connection }
+
+// Consumers lists the consumers, getters left out.
+func (q *Queue) Consumers() []Consumer {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Clone(q.consumers)
+}
+
+// Attach adds a consumer; see queue.Queue. c.ID is filled in. Errors: the queue is gone (404), or in exclusive use (403).
+func (q *Queue) Attach(c Consumer, out queue.Outlet, w *queue.Wake, done func(queue.ConsumerID, *amqp.Error)) {
+	if c.Spec.Getter {
+		q.Queue.Attach(c.Spec, out, w, func(id queue.ConsumerID, err error) { done(id, q.attachError(err)) })
+		return
+	}
+	q.mu.Lock()
+	if q.state == gone {
+		q.mu.Unlock()
+		done(0, q.VHost.noQueue(q.Name))
+		return
+	}
+	q.attaching++
+	q.mu.Unlock()
+	q.Queue.Attach(c.Spec, out, w, func(id queue.ConsumerID, err error) {
+		q.mu.Lock()
+		q.attaching--
+		if err == nil {
+			c.ID = id
+			q.consumers = append(q.consumers, c)
+			q.used = true
+		}
+		q.mu.Unlock()
+		if err != nil {
+			q.unused(w, func() { done(0, q.attachError(err)) })
+			return
+		}
+		done(id, nil)
+	})
+}
+
+func (q *Queue) attachError(err error) *amqp.Error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, queue.ErrExclusive):
+		return amqp.Errorf(amqp.AccessRefused, "%s in exclusive use", q.VHost.queueResource(q.Name))
+	}
+	return q.VHost.noQueue(q.Name)
+}
+
+// Detach ends a consumer; see queue.Queue. If it was the last of an auto-delete queue, the queue is gone when done runs.
+func (q *Queue) Detach(c queue.ConsumerID, how queue.Detachment, w *queue.Wake, done func()) {
+	q.Queue.Detach(c, how, w, func() {
+		q.mu.Lock()
+		i := slices.IndexFunc(q.consumers, func(k Consumer) bool { return k.ID == c })
+		if i < 0 { // a getter, or one that was cancelled before
+			q.mu.Unlock()
+			done()
+			return
+		}
+		q.consumers = slices.Delete(q.consumers, i, i+1)
+		last := len(q.consumers) == 0
+		q.mu.Unlock()
+		if last {
+			q.touch()
+		}
+		q.unused(w, done)
+	})
+}
+
+// unused deletes an auto-delete queue whose last consumer has left.
+func (q *Queue) unused(w *queue.Wake, done func()) {
+	q.mu.Lock()
+	end := q.AutoDelete && q.used && len(q.consumers) == 0 && q.attaching == 0 && q.state == live
+	q.mu.Unlock()
+	if !end {
+		done()
+		return
+	}
+	q.delete(false, false, w, func(uint64, error) { done() })
+}
+
+// Get is queue.Queue's; it also counts as a use of the queue.
+func (q *Queue) Get(c queue.ConsumerID, noAck bool, w *queue.Wake, done func(o queue.Offered, ready uint64, ok bool)) {
+	if q.Settings().Expires >= 0 {
+		q.touch()
+	}
+	q.Queue.Get(c, noAck, w, done)
+}
+
+// delete ends the queue and takes it out of the topology, or does neither: queue.ErrNotEmpty, queue.ErrInUse.
+func (q *Queue) delete(ifUnused, ifEmpty bool, w *queue.Wake, done func(n uint64, err error)) {
+	if q.await(true, func() { q.delete(ifUnused, ifEmpty, w, done) }) {
+		return
+	}
+	q.mu.Lock()
+	over := q.state == gone
+	q.mu.Unlock()
+	if over {
+		done(0, nil)
+		return
+	}
+	q.Queue.Delete(ifUnused, ifEmpty, w, func(n uint64, err error) {
+		if err != nil && !errors.Is(err, queue.ErrDeleted) {
+			q.settle(live)
+			done(0, err)
+			return
+		}
+		q.VHost.broker.commit(DeleteQueue{VHost: q.VHost.Name, Name: q.Name, ID: q.ID, Soft: q.Owner != 0}, func(result) {
+			q.settle(gone)
+			done(n, nil)
+		})
+	})
+}
+
+// await registers retry if it is being decided whether the queue ends. Otherwise, with begin, that is being decided from
+// now on: settle must follow.
+func (q *Queue) await(begin bool, retry func()) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case q.state == ending:
+		q.waiting = append(q.waiting, retry)
+		return true
+	case q.state == live && begin:
+		q.state = ending
+	}
+	return false
+}
+
+// settle ends what await began.
+func (q *Queue) settle(s life) {
+	q.mu.Lock()
+	q.state = s
+	waiting := q.waiting
+	q.waiting = nil
+	if s == gone {
+		q.consumers = nil
+		q.dropAppointment()
+	}
+	q.mu.Unlock()
+	for _, retry := range waiting {
+		retry()
+	}
+}
+
+// end marks a queue as gone that went with its virtual host.
+func (q *Queue) end() { q.settle(gone) }
+
+// touch restarts the time after which an unused queue expires.
+func (q *Queue) touch() {
+	now := q.VHost.broker.Clock.Now()
+	q.mu.Lock()
+	q.lastUsed = now
+	q.mu.Unlock()
+}
+
+// LastUsed is when the queue was declared or read last, or its last consumer left. It is kept for queues that expire, and
+// for others only now and then.
+func (q *Queue) LastUsed() queue.Time {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.lastUsed
+}
+
+func (q *Queue) makeAppointment(expires int64) {
+	q.VHost.broker.Clock.Set(&q.expiry, (*expiring)(q), q.lastUsed+queue.Time(expires))
+}
+
+func (q *Queue) dropAppointment() {
+	if q.VHost.broker.Clock != nil {
+		q.VHost.broker.Clock.Drop(&q.expiry)
+	}
+}
+
+// expiring is a Queue as the Clock knows it.
+type expiring Queue
+
+// Tick deletes the queue if it was not used for long enough, and looks again later otherwise.
+func (e *expiring) Tick(now queue.Time) {
+	q := (*Queue)(e)
+	expires := q.Settings().Expires
+	q.mu.Lock()
+	switch {
+	case q.state == gone || expires < 0:
+		q.mu.Unlock()
+		return
+	case len(q.consumers) > 0 || q.attaching > 0 || q.state == ending:
+		q.lastUsed = now
+		fallthrough
+	case q.lastUsed+queue.Time(expires) > now:
+		q.makeAppointment(expires)
+		q.mu.Unlock()
+		return
+	}
+	q.mu.Unlock()
+	var w queue.Wake
+	q.delete(true, false, &w, func(_ uint64, err error) {
+		if err != nil { // a consumer came
+			q.mu.Lock()
+			q.lastUsed = now
+			q.makeAppointment(expires)
+			q.mu.Unlock()
+		}
+	})
+	w.Flush()
+}

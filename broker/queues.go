@@ -1,0 +1,199 @@
+package broker
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"strings"
+	"sync/atomic"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/queue"
+)
+
+// DeclareQueue makes a queue, or finds one like it; its Name may be another than d's. d.Arguments are copied. Names of
+// direct reply-to queues are the caller's business.
+func (v *VHost) DeclareQueue(a Actor, d QueueDeclaration, done func(*Queue, *amqp.Error)) {
+	asked := d
+	d.Name = newlines.Replace(d.Name)
+	if d.Exclusive {
+		d.Durable = false
+	}
+	v.mu.RLock()
+	q, err := v.checkDeclareQueue(a, &d)
+	v.mu.RUnlock()
+	switch {
+	case err != nil:
+		done(nil, err)
+	case q != nil:
+		if !q.await(false, func() { v.DeclareQueue(a, asked, done) }) {
+			q.touch()
+			done(q, nil)
+		}
+	default:
+		c := PutQueue{VHost: v.Name, Queue: d, Soft: d.Exclusive}
+		if d.Exclusive {
+			c.Owner = a.Connection
+		}
+		v.broker.commit(c, func(r result) {
+			switch {
+			case r.refused != nil:
+				done(nil, r.refused)
+			case r.existed: // another was first
+				v.DeclareQueue(a, asked, done)
+			default:
+				done(r.queue, nil)
+			}
+		})
+	}
+}
+
+// checkDeclareQueue returns the queue if it exists and is like d, and nil if it may be made. It completes d. v.mu is held.
+func (v *VHost) checkDeclareQueue(a Actor, d *QueueDeclaration) (*Queue, *amqp.Error) {
+	var typ string
+	d.Arguments, typ = v.withType(d)
+	switch {
+	case d.Name == "" && (typ == Quorum || typ == Stream):
+		return nil, amqp.Errorf(amqp.PreconditionFailed, "Cannot declare a server-named queue for type %s", module(typ))
+	case d.Name == "":
+		d.Name = Generate("amq.gen-")
+	case strings.HasPrefix(d.Name, reserved):
+		return nil, amqp.Errorf(amqp.AccessRefused, "queue name '%s' contains reserved prefix 'amq.*'", d.Name)
+	}
+	if err := v.checkQueue(a.User, Configure, d.Name); err != nil {
+		return nil, err
+	}
+	if q := v.queue(d.Name); q != nil {
+		return q, q.checkEquivalent(a, d)
+	}
+	if err := v.checkDeadLetterExchange(a, d); err != nil {
+		return nil, err
+	}
+	if err := v.checkQueueArguments(d.Name, typ, d.Arguments); err != nil {
+		return nil, err
+	}
+	if !d.Durable && !d.Exclusive && v.broker.RefuseTransient {
+		return nil, amqp.Errorf(amqp.InternalError, "Feature `transient_nonexcl_queues` is deprecated.\nIts use is not permitted per the configuration (overriding the default, which is permitted):\n    \"deprecated_features.permit.transient_nonexcl_queues = false\"\nIts use will not be permitted by default in a future release.")
+	}
+	if v.maxQueues >= 0 && v.count >= v.maxQueues {
+		return nil, amqp.Errorf(amqp.PreconditionFailed, "cannot declare queue '%s': queue limit in vhost '%s' (%d) is reached", d.Name, v.Name, v.maxQueues)
+	}
+	if typ != Classic {
+		for _, p := range [...]struct {
+			name string
+			bad  bool
+		}{{"auto-delete", d.AutoDelete}, {"exclusive-owner", d.Exclusive}, {"non-durable", !d.Durable}} {
+			if p.bad {
+				return nil, amqp.Errorf(amqp.PreconditionFailed, "invalid property '%s' for %s", p.name, v.queueResource(d.Name))
+			}
+		}
+	}
+	if _, ok := d.Arguments.Get("x-queue-master-locator"); ok && typ == Classic {
+		return nil, amqp.Errorf(amqp.InternalError, "Feature `queue_master_locator` is deprecated.\nBy default, this feature is not permitted anymore.\nThe feature will be removed from a future major RabbitMQ version, regardless of the configuration; actual version to be determined.\nTo continue using this feature when it is not permitted by default, set the following parameter in your configuration.")
+	}
+	return nil, nil
+}
+
+func (v *VHost) checkDeadLetterExchange(a Actor, d *QueueDeclaration) *amqp.Error {
+	const name = "x-dead-letter-exchange"
+	value, ok := d.Arguments.Get(name)
+	if !ok {
+		return nil
+	}
+	dlx, ok := value.Str()
+	if !ok {
+		return amqp.Errorf(amqp.PreconditionFailed, "invalid type '%s' for arg '%s' in %s", value.TypeName(), name, v.queueResource(d.Name))
+	}
+	if err := v.checkQueue(a.User, Read, d.Name); err != nil {
+		return err
+	}
+	return v.checkExchange(a.User, Write, string(dlx))
+}
+
+func notBuilt(typ string) *amqp.Error {
+	return amqp.Errorf(amqp.NotImplemented, "queue type '%s' is not supported by this node", typ)
+}
+
+// Generate returns the prefix and 22 characters that nobody can guess: the names of server-named queues (amq.gen-) and
+// consumer tags (amq.ctag-).
+func Generate(prefix string) string {
+	var b [16]byte
+	rand.Read(b[:])
+	return prefix + base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// FindQueue is a passive declaration: done gets the queue if it exists and the actor may know of it and use it.
+func (v *VHost) FindQueue(a Actor, name string, done func(*Queue, *amqp.Error)) {
+	name = newlines.Replace(name)
+	v.mu.RLock()
+	q, err := v.checkFindQueue(a, name)
+	v.mu.RUnlock()
+	if err != nil {
+		done(nil, err)
+		return
+	}
+	if !q.await(false, func() { v.FindQueue(a, name, done) }) {
+		q.touch()
+		done(q, nil)
+	}
+}
+
+func (v *VHost) checkFindQueue(a Actor, name string) (*Queue, *amqp.Error) {
+	if !v.allowsAny(a.User, name) {
+		return nil, refused(a.User, Configure, v.queueResource(name))
+	}
+	q := v.queue(name)
+	if q == nil {
+		return nil, v.noQueue(name)
+	}
+	if !q.accessible(a.Connection) {
+		return nil, v.locked(name)
+	}
+	return q, nil
+}
+
+// DeleteQueue ends a queue: its bindings are gone and its consumers cancelled when done runs, which gets the number of
+// messages that were ready. A queue that does not exist is no error.
+func (v *VHost) DeleteQueue(a Actor, name string, ifUnused, ifEmpty bool, w *queue.Wake, done func(n uint64, err *amqp.Error)) {
+	name = newlines.Replace(name)
+	v.mu.RLock()
+	err := v.checkQueue(a.User, Configure, name)
+	q := v.queue(name)
+	if err == nil && q != nil && !q.accessible(a.Connection) {
+		err = v.locked(name)
+	}
+	v.mu.RUnlock()
+	if err != nil || q == nil {
+		done(0, err)
+		return
+	}
+	q.delete(ifUnused, ifEmpty, w, func(n uint64, err error) {
+		switch {
+		case errors.Is(err, queue.ErrNotEmpty):
+			done(0, amqp.Errorf(amqp.PreconditionFailed, "%s not empty", v.queueResource(name)))
+		case errors.Is(err, queue.ErrInUse):
+			done(0, v.inUse(v.queueResource(name)))
+		default:
+			done(n, nil)
+		}
+	})
+}
+
+// ConnectionClosed deletes the exclusive queues of a connection, whose channels have given everything back. done runs
+// when they are gone.
+func (v *VHost) ConnectionClosed(connection uint64, w *queue.Wake, done func()) {
+	v.mu.RLock()
+	owned := append([]*Queue(nil), v.owned[connection]...)
+	v.mu.RUnlock()
+	left := new(atomic.Int64)
+	left.Store(int64(len(owned)) + 1)
+	one := func(uint64, error) {
+		if left.Add(-1) == 0 {
+			done()
+		}
+	}
+	for _, q := range owned {
+		q.delete(false, false, w, one)
+	}
+	one(0, nil)
+}

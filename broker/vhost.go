@@ -1,0 +1,117 @@
+package broker
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/exchange"
+)
+
+// VHost is a virtual host. Its methods may be called concurrently, but not from within a Scope of it.
+type VHost struct {
+	Name   string
+	broker *Broker
+
+	// version moves with every change that may make a route or a permission another one.
+	version atomic.Uint64
+
+	mu          sync.RWMutex // guards what follows
+	description string
+	tags        []string
+	defaultType string // of queues; "": the node's
+	maxQueues   int    // -1: no limit
+	deleted     bool
+	topology    *exchange.Topology
+	queues      []*Queue            // by exchange.Queue
+	count       int                 // of queues
+	owned       map[uint64][]*Queue // exclusive queues by connection
+	permissions map[string]*Permissions
+	topics      map[string]map[string]*TopicPermissions // by user and exchange
+}
+
+// Broker is the broker that v is of.
+func (v *VHost) Broker() *Broker { return v.broker }
+
+// Version changes whenever the result of routing or of a permission check may be another than before. What was found in a
+// Scope holds as long as the version read inside it does.
+func (v *VHost) Version() uint64 { return v.version.Load() }
+
+func newVHost(b *Broker, name string) *VHost {
+	v := &VHost{
+		Name: name, broker: b, maxQueues: -1,
+		topology:    exchange.New(),
+		owned:       make(map[uint64][]*Queue),
+		permissions: make(map[string]*Permissions),
+		topics:      make(map[string]map[string]*TopicPermissions),
+	}
+	for _, d := range predeclared {
+		d.Durable = true
+		v.topology.Declare(d)
+	}
+	if name == b.DefaultVHost {
+		v.topology.Declare(exchange.Declaration{Name: "amq.rabbitmq.log", Type: exchange.Topic, Durable: true, Internal: true})
+	}
+	return v
+}
+
+// predeclared exchanges of every virtual host, besides the default exchange.
+var predeclared = []exchange.Declaration{
+	{Name: "amq.direct", Type: exchange.Direct},
+	{Name: "amq.topic", Type: exchange.Topic},
+	{Name: "amq.fanout", Type: exchange.Fanout},
+	{Name: "amq.headers", Type: exchange.Headers},
+	{Name: "amq.match", Type: exchange.Headers},
+	{Name: "amq.rabbitmq.trace", Type: exchange.Topic, Internal: true},
+}
+
+// Actor is who asks for an operation.
+type Actor struct {
+	User       *User  // nil: the node itself, which may do anything
+	Connection uint64 // 0: none (the HTTP API); owns no queues
+}
+
+// queue finds a queue by name. v.mu is held.
+func (v *VHost) queue(name string) *Queue {
+	if n, ok := v.topology.Queue(name); ok {
+		return v.queues[n]
+	}
+	return nil
+}
+
+func (v *VHost) queueResource(name string) string {
+	return "queue '" + name + "' in vhost '" + v.Name + "'"
+}
+
+func (v *VHost) exchangeResource(name string) string { return exchange.Resource(name, v.Name) }
+
+func (v *VHost) noQueue(name string) *amqp.Error {
+	return amqp.Errorf(amqp.NotFound, "no %s", v.queueResource(name))
+}
+
+func (v *VHost) noExchange(name string) *amqp.Error {
+	return amqp.Errorf(amqp.NotFound, "no %s", v.exchangeResource(name))
+}
+
+// locked is the error of an operation on an exclusive queue of another connection.
+func (v *VHost) locked(name string) *amqp.Error {
+	return amqp.Errorf(amqp.ResourceLocked, "cannot obtain exclusive access to locked %s. It could be originally declared on another connection or the exclusive property value does not match that of the original declaration.", v.queueResource(name))
+}
+
+// QueueFor finds a queue to consume or get from, or to purge: the actor must be allowed to read it, it must exist, and
+// not be exclusive to another connection.
+func (v *VHost) QueueFor(a Actor, name string) (*Queue, *amqp.Error) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	if err := v.checkQueue(a.User, Read, name); err != nil {
+		return nil, err
+	}
+	q := v.queue(name)
+	if q == nil {
+		return nil, v.noQueue(name)
+	}
+	if !q.accessible(a.Connection) {
+		return nil, v.locked(name)
+	}
+	return q, nil
+}
