@@ -83,9 +83,8 @@ func (s *State) runStored(c *consumer, i int, fx *Effects) (n int) {
 		}
 		after := m.Seq
 		var ok bool
-		if m, ok = s.log.Next(after); !ok {
+		if m, ok = s.log.Next(after); !ok { // not in memory, as who asks next will note
 			m.Seq = after
-			lv.cold, s.cold = true, true
 			break
 		}
 	}
