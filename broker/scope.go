@@ -82,3 +82,7 @@ func (s *Scope) Route(x *exchange.Exchange, m *exchange.Message) []*Queue {
 	}
 	return s.queues
 }
+
+// Stable reports whether the result of the last Route holds for every message with the same routing keys, as long as
+// VHost.Version does.
+func (s *Scope) Stable() bool { return s.matches.Stable() }

@@ -46,6 +46,17 @@ func (k *marks) mark(n, turn uint32) bool {
 	return true
 }
 
+// Stable reports whether every message with the routing keys of the last Route, published to the same exchange, goes the
+// same way until the topology changes: nothing on the way looked at more than keys, or chose at random.
+func (m *Matches) Stable() bool {
+	for _, x := range m.exchanges {
+		if x.Type != Direct && x.Type != Fanout && x.Type != Topic {
+			return false
+		}
+	}
+	return true
+}
+
 func (m *Matches) reset() {
 	m.Queues, m.exchanges = m.Queues[:0], m.exchanges[:0]
 	m.queues.all, m.visited.all = false, false
