@@ -82,3 +82,7 @@ func (s *Scope) Route(x *exchange.Exchange, m *exchange.Message) []*Queue {
 	}
 	return s.queues
 }
+
+// Stable reports whether the last Route goes for every message published to the same exchange with the same routing keys
+// while the version stays, whatever else the message holds.
+func (s *Scope) Stable() bool { return s.matches.Stable }
