@@ -47,7 +47,9 @@ func TestExchangeTexts(t *testing.T) {
 	n.want("passive", find(""), "ACCESS_REFUSED - operation not permitted on the default exchange")
 	n.want("passive", find("none"), "NOT_FOUND - no exchange 'none' in vhost '/'")
 	remove := func(name string, ifUnused bool) (err *amqp.Error) {
-		n.once(func(done func()) { n.v.DeleteExchange(Actor{}, name, ifUnused, func(e *amqp.Error) { err = e; done() }) })
+		n.once(func(done func()) {
+			n.v.DeleteExchange(Actor{}, name, ifUnused, func(e *amqp.Error) { err = e; done() })
+		})
 		return err
 	}
 	n.mustDeclare("q", nil)

@@ -22,7 +22,7 @@ func (l *memoryLog) Next(after Seq) (Meta, bool) {
 	if r == nil {
 		return Meta{}, false
 	}
-	return Meta{Seq: after&^placeMask | Seq(place), Expiry: r.expiry, Size: r.message.Size}, true
+	return Meta{Seq: after&^placeMask | Seq(place), Expiry: r.expiry, Size: r.message.Size, Flags: r.message.Flags}, true
 }
 
 // find is the message at seq, which must be there.
