@@ -11,7 +11,7 @@ import (
 // one batch. It belongs to one goroutine and lasts from Begin to End.
 //
 // Within a scope call its own methods, VHost.Version, and functions that touch memory only. Do not call any other method
-// of VHost or Broker, or of a queue.Queue (publishing may dead-letter, which opens a scope of its own): gather what goes to
+// of VHost or Broker, or of a queue.Queue, nor flush a Wake (what that leads to may open a scope of its own): gather what goes to
 // each queue, and publish after End. The queues that Route found stay valid after End; publishing to one that was deleted
 // meanwhile is harmless.
 type Scope struct {
