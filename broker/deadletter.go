@@ -68,19 +68,38 @@ func (l *letterbox) Wake(w *queue.Wake) {
 // outgoing gathers dead letters by the queue they go to.
 type outgoing struct {
 	targets []*Queue
-	batches [][]queue.Message // by index in targets
+	batches []queue.Batch // by index in targets; there may be more, left from earlier
+	death   death
 	keys    [][]byte
 	header  []byte
+	key     []byte // the dead-letter routing key
+
+	exchange []byte // the dead-letter exchange
 }
+
+var outgoings = sync.Pool{New: func() any { return new(outgoing) }}
 
 func (o *outgoing) add(q *Queue, m queue.Message) {
 	i := slices.Index(o.targets, q)
 	if i < 0 {
 		i = len(o.targets)
 		o.targets = append(o.targets, q)
-		o.batches = append(o.batches, nil)
+		if i == len(o.batches) {
+			o.batches = append(o.batches, queue.Batch{})
+		}
 	}
-	o.batches[i] = append(o.batches[i], m)
+	o.batches[i].Messages = append(o.batches[i].Messages, m)
+}
+
+// publish hands over what was gathered.
+func (o *outgoing) publish(w *queue.Wake) {
+	for i, q := range o.targets {
+		b := &o.batches[i]
+		q.Publish(b, w)
+		b.Messages = b.Messages[:0]
+		o.targets[i] = nil
+	}
+	o.targets = o.targets[:0]
 }
 
 // send routes dead letters as if they were published to the dead-letter exchange, without confirms, and lets go of the
@@ -88,20 +107,22 @@ func (o *outgoing) add(q *Queue, m queue.Message) {
 func (l *letterbox) send(letters []queue.DeadLetter, w *queue.Wake) {
 	b := l.q.VHost.broker
 	settings := l.q.Settings()
-	seconds := uint64(b.Clock.Now() / 1000)
-	var out outgoing
+	out := outgoings.Get().(*outgoing)
+	out.exchange = append(out.exchange[:0], settings.DeadLetterExchange...)
+	out.key = append(out.key[:0], settings.DeadLetterKey...)
+	out.death.queue = append(out.death.queue[:0], l.q.Name...)
+	out.death.seconds = uint64(b.Clock.Now() / 1000)
 	scope := l.q.VHost.Begin()
-	x := scope.Exchange([]byte(settings.DeadLetterExchange))
+	x := scope.Exchange(out.exchange)
 	for i := range letters {
 		b.Counters.deadLettered[letters[i].Reason].Add(1)
-		if x == nil || !l.route(scope, x, settings, &letters[i], seconds, &out) {
+		if x == nil || !l.route(scope, x, settings, &letters[i], out) {
 			b.Counters.DeadLettersUnrouted.Add(1)
 		}
 	}
 	scope.End()
-	for i, q := range out.targets {
-		q.Publish(&queue.Batch{Messages: out.batches[i]}, w)
-	}
+	out.publish(w)
+	outgoings.Put(out)
 	release := queue.Releaser{Pool: b.Pool}
 	for i := range letters {
 		release.Add(letters[i].Message.Ref.Slab)
@@ -110,7 +131,7 @@ func (l *letterbox) send(letters []queue.DeadLetter, w *queue.Wake) {
 }
 
 // route adds one dead letter, rewritten, to the batches of the queues it goes to, and reports whether there are any.
-func (l *letterbox) route(scope *Scope, x *exchange.Exchange, s *Settings, letter *queue.DeadLetter, seconds uint64, out *outgoing) bool {
+func (l *letterbox) route(scope *Scope, x *exchange.Exchange, s *Settings, letter *queue.DeadLetter, out *outgoing) bool {
 	pool := l.q.VHost.broker.Pool
 	old := &letter.Message
 	stored := queue.ParseStored(pool.Bytes(old.Ref))
@@ -125,17 +146,15 @@ func (l *letterbox) route(scope *Scope, x *exchange.Exchange, s *Settings, lette
 	}
 	out.keys = keys
 
-	d := death{
-		queue: l.q.Name, reason: letter.Reason,
-		exchange: stored.Exchange, keys: keys,
-		seconds: seconds, history: old.Flags&queue.HasHistory != 0,
-	}
+	d := &out.death
+	d.reason, d.exchange, d.keys = reasons[letter.Reason], stored.Exchange, keys
+	d.history = old.Flags&queue.HasHistory != 0
 	d.expiration, d.expires = h.Expiration()
 	headers, history := d.record(headers)
 
 	m := exchange.Message{Key: keys[0], More: keys[1:], Headers: headers, Properties: h.Properties, Seed: rand.Uint64()}
 	if s.RouteDeadLetters {
-		m.Key, m.More = []byte(s.DeadLetterKey), nil
+		m.Key, m.More = out.key, nil
 	}
 	if len(m.Key) > amqp.MaxShortstr {
 		return false // no delivery could carry it
@@ -150,7 +169,7 @@ func (l *letterbox) route(scope *Scope, x *exchange.Exchange, s *Settings, lette
 	if out.header, err = h.AppendChanged(out.header[:0], &amqp.PropertyList{Headers: headers}, amqp.Expiration); err != nil {
 		return false
 	}
-	dead := pool.NewMessage([]byte(x.Name), m.Key, out.header, stored.Body, int(old.Size), len(targets))
+	dead := pool.NewMessage(out.exchange, m.Key, out.header, stored.Body, int(old.Size), len(targets))
 	dead.Priority = old.Priority
 	dead.Flags = old.Flags&(queue.Persistent|queue.HasPriority|queue.KeyReplaced) | queue.HasHistory
 	if s.RouteDeadLetters {

@@ -7,82 +7,99 @@ import (
 	"github.com/warrenmq/warren/queue"
 )
 
-// death is how a message left a queue for its dead-letter exchange.
+// death is how a message left a queue for its dead-letter exchange, and memory to write it down, used again for the next.
 type death struct {
-	queue      string
-	reason     queue.Reason
+	queue      []byte
+	reason     []byte
 	exchange   []byte   // it had been published to
 	keys       [][]byte // it had been published with: routing key and CC
 	seconds    uint64   // since 1970
 	history    bool     // x-death of the message was written by a broker, and tells of earlier deaths
 	expiration []byte   // the expiration property
 	expires    bool     // whether there is one
+
+	entry     amqp.Table
+	keyArray  amqp.Array
+	chronicle amqp.Array
+	headers   amqp.Table
 }
 
-// The headers of a dead letter (RabbitMQ docs: dlx, "Dead-Lettered Effects on Messages").
-const (
-	xDeath         = "x-death"
-	firstDeath     = "x-first-death-"
-	lastDeath      = "x-last-death-"
-	maxDeathHeader = 7
-)
+const xDeath = "x-death"
 
-// record returns the headers table with d added to the history, and the history.
+var reasons = [...][]byte{
+	queue.Rejected: []byte("rejected"), queue.Expired: []byte("expired"),
+	queue.MaxLen: []byte("maxlen"), queue.DeliveryLimited: []byte("delivery_limit"),
+}
+
+func str(b []byte) amqp.Value { return amqp.Value{Tag: amqp.TagString, Raw: b} }
+
+// record returns the headers of a dead letter (RabbitMQ docs: dlx, "Dead-Lettered Effects on Messages"), and its history.
+// Both are valid until the next record.
 func (d *death) record(headers amqp.Table) (amqp.Table, amqp.Array) {
 	var past amqp.Array
 	if d.history {
 		v, _ := headers.Get(xDeath)
 		past, _ = v.Array()
 	}
-	history := d.chronicle(past)
-	edits := make([]amqp.Edit, 0, maxDeathHeader)
-	edits = append(edits, amqp.Edit{Key: xDeath, Value: amqp.ArrayValue(history)})
-	set := func(prefix string) {
-		edits = append(edits,
-			amqp.Edit{Key: prefix + "exchange", Value: amqp.Value{Tag: amqp.TagString, Raw: d.exchange}},
-			amqp.Edit{Key: prefix + "queue", Value: amqp.StringValue(d.queue)},
-			amqp.Edit{Key: prefix + "reason", Value: amqp.StringValue(d.reason.String())})
+	d.add(past)
+	edits := [...]amqp.Edit{
+		{Key: xDeath, Value: amqp.ArrayValue(d.chronicle)},
+		{Key: "x-last-death-exchange", Value: str(d.exchange)},
+		{Key: "x-last-death-queue", Value: str(d.queue)},
+		{Key: "x-last-death-reason", Value: str(d.reason)},
+		{Key: "x-first-death-exchange", Value: str(d.exchange)},
+		{Key: "x-first-death-queue", Value: str(d.queue)},
+		{Key: "x-first-death-reason", Value: str(d.reason)},
 	}
-	if len(past) == 0 {
-		set(firstDeath)
+	n := len(edits)
+	if len(past) > 0 {
+		n = 4
 	}
-	set(lastDeath)
-	return headers.AppendEdited(nil, edits...), history
+	d.headers = headers.AppendEdited(d.headers[:0], edits[:n]...)
+	return d.headers, d.chronicle
 }
 
-// chronicle puts d before the earlier deaths. One of the same queue and reason is the same entry, counted once more.
-func (d *death) chronicle(past amqp.Array) amqp.Array {
-	first := amqp.TableValue(d.entry())
-	var rest amqp.Array
+// add writes the chronicle: this death before the earlier ones. One of the same queue and reason is the same entry,
+// counted once more.
+func (d *death) add(past amqp.Array) {
+	d.entry = d.appendEntry(d.entry[:0])
 	for v := range past.All() {
 		t, _ := v.Table()
-		if q, reason := died(t); string(q) == d.queue && string(reason) == d.reason.String() {
+		if d.same(t) {
 			count, _ := t.Get("count")
 			n, _ := count.Int()
-			first = amqp.TableValue(t.AppendEdited(nil, amqp.Edit{Key: "count", Value: amqp.Int64Value(n + 1)}))
-			continue
+			d.entry = t.AppendEdited(d.entry[:0], amqp.Edit{Key: "count", Value: amqp.Int64Value(n + 1)})
+			break
 		}
-		rest = rest.AppendValue(v)
 	}
-	return append(amqp.Array(nil).AppendValue(first), rest...)
+	d.chronicle = d.chronicle[:0].AppendTable(d.entry)
+	for v := range past.All() {
+		if t, _ := v.Table(); !d.same(t) {
+			d.chronicle = d.chronicle.AppendValue(v)
+		}
+	}
 }
 
-// entry is the entry of a first death.
-func (d *death) entry() amqp.Table {
-	var t amqp.Table
+func (d *death) same(entry amqp.Table) bool {
+	q, reason := died(entry)
+	return bytes.Equal(q, d.queue) && bytes.Equal(reason, d.reason)
+}
+
+// appendEntry appends the entry of a first death.
+func (d *death) appendEntry(t amqp.Table) amqp.Table {
 	if d.expires {
 		t = t.AppendBytes("original-expiration", d.expiration)
 	}
-	var keys amqp.Array
+	d.keyArray = d.keyArray[:0]
 	for _, k := range d.keys {
-		keys = keys.AppendValue(amqp.Value{Tag: amqp.TagString, Raw: k})
+		d.keyArray = d.keyArray.AppendValue(str(k))
 	}
 	t = t.AppendInt64("count", 1)
-	t = t.AppendString("reason", d.reason.String())
-	t = t.AppendString("queue", d.queue)
-	t = t.AppendValue("time", amqp.TimeValue(d.seconds))
+	t = t.AppendBytes("reason", d.reason)
+	t = t.AppendBytes("queue", d.queue)
+	t = t.AppendTime("time", d.seconds)
 	t = t.AppendBytes("exchange", d.exchange)
-	return t.AppendValue("routing-keys", amqp.ArrayValue(keys))
+	return t.AppendArray("routing-keys", d.keyArray)
 }
 
 // died is the queue and the reason of an entry.
@@ -101,7 +118,7 @@ func cycles(history amqp.Array, name string) bool {
 		t, _ := v.Table()
 		q, reason := died(t)
 		switch {
-		case bytes.Equal(reason, []byte("rejected")):
+		case bytes.Equal(reason, reasons[queue.Rejected]):
 			return false
 		case string(q) == name:
 			return true

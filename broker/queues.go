@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/exchange"
 	"github.com/warrenmq/warren/queue"
 )
 
@@ -53,6 +54,9 @@ func (v *VHost) checkDeclareQueue(a Actor, d *QueueDeclaration) (*Queue, *amqp.E
 	var typ string
 	d.Arguments, typ = v.withType(d)
 	switch {
+	case d.Name == "" && typ == "":
+		v, _ := d.Arguments.Get("x-queue-type")
+		return nil, amqp.Errorf(amqp.PreconditionFailed, "unknown queue type '%s'", exchange.Text(v))
 	case d.Name == "" && (typ == Quorum || typ == Stream):
 		return nil, amqp.Errorf(amqp.PreconditionFailed, "Cannot declare a server-named queue for type %s", module(typ))
 	case d.Name == "":

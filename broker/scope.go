@@ -11,7 +11,7 @@ import (
 // one batch. It belongs to one goroutine and lasts from Begin to End.
 //
 // Within a scope call its own methods, VHost.Version, and functions that touch memory only. Do not call any other method
-// of VHost or Broker, or of a queue.Queue (publishing may dead-letter, which opens a scope of its own): gather what goes to
+// of VHost or Broker, or of a queue.Queue, nor flush a Wake (what that leads to may open a scope of its own): gather what goes to
 // each queue, and publish after End. The queues that Route found stay valid after End; publishing to one that was deleted
 // meanwhile is harmless.
 type Scope struct {
@@ -83,6 +83,12 @@ func (s *Scope) Route(x *exchange.Exchange, m *exchange.Message) []*Queue {
 	return s.queues
 }
 
+<<<<<<< HEAD
 // Stable reports whether the result of the last Route holds for every message with the same routing keys, as long as
 // VHost.Version does.
 func (s *Scope) Stable() bool { return s.matches.Stable() }
+=======
+// Stable reports whether the last Route goes for every message published to the same exchange with the same routing keys
+// while the version stays, whatever else the message holds.
+func (s *Scope) Stable() bool { return s.matches.Stable }
+>>>>>>> topology

@@ -128,6 +128,7 @@ func TestQueueTexts(t *testing.T) {
 	}{
 		{QueueDeclaration{Name: "amq.x"}, "ACCESS_REFUSED - queue name 'amq.x' contains reserved prefix 'amq.*'"},
 		{QueueDeclaration{Durable: true, Arguments: args("x-queue-type", "quorum")}, "PRECONDITION_FAILED - Cannot declare a server-named queue for type rabbit_quorum_queue"},
+		{QueueDeclaration{Arguments: args("x-queue-type", "odd")}, "PRECONDITION_FAILED - unknown queue type 'odd'"},
 		{QueueDeclaration{Name: "\rq\n", Durable: true, Arguments: args("x-max-length", int64(5))}, ""},
 		{QueueDeclaration{Name: "q", Durable: true, Arguments: args("x-queue-type", "classic", "x-max-length", int64(5), "x-unknown", "else")}, ""},
 		{QueueDeclaration{Name: "q", Exclusive: true}, lockedText("q")},
@@ -251,6 +252,7 @@ func TestQueueArguments(t *testing.T) {
 		{"classic", "x-quorum-initial-group-size", 3, unsupported("x-quorum-initial-group-size", "classic")},
 		{"classic", "x-delivery-limit", 3, unsupported("x-delivery-limit", "classic")},
 		{"quorum", "x-consumer-timeout", -1, wrong("x-consumer-timeout", "{value_negative,-1}")},
+		{"quorum", "x-queue-master-locator", "a", unsupported("x-queue-master-locator", "quorum")},
 		{"classic", "x-member-placement-tag", "a", ok},
 		{"quorum", "x-max-in-memory-length", -1, wrong("x-max-in-memory-length", "{value_negative,-1}")},
 		{"stream", "x-max-age", "1W", wrong("x-max-age", "invalid_max_age")},

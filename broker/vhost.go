@@ -33,7 +33,7 @@ type VHost struct {
 // Broker is the broker that v is of.
 func (v *VHost) Broker() *Broker { return v.broker }
 
-// Version changes whenever the result of routing or of a permission check may be another than before. What was found in a
+// Version is never 0, and changes whenever the result of routing or of a permission check may be another than before. What was found in a
 // Scope holds as long as the version read inside it does.
 func (v *VHost) Version() uint64 { return v.version.Load() }
 
@@ -45,6 +45,7 @@ func newVHost(b *Broker, name string) *VHost {
 		permissions: make(map[string]*Permissions),
 		topics:      make(map[string]map[string]*TopicPermissions),
 	}
+	v.version.Store(1)
 	for _, d := range predeclared {
 		d.Durable = true
 		v.topology.Declare(d)

@@ -14,6 +14,9 @@ type Destination struct {
 type Matches struct {
 	// Queues are where the message goes, each once, in no particular order. Valid until the next Route.
 	Queues []Queue
+	// Stable tells that every message published to the same exchange with the same routing keys goes the same way, until
+	// the topology changes: neither headers nor properties nor chance had a say.
+	Stable bool
 
 	exchanges []*Exchange // those reached, in the order in which they are evaluated: work list and visited set in one
 	queues    marks
@@ -60,6 +63,7 @@ func (m *Matches) Stable() bool {
 func (m *Matches) reset() {
 	m.Queues, m.exchanges = m.Queues[:0], m.exchanges[:0]
 	m.queues.all, m.visited.all = false, false
+	m.Stable = true
 	if m.turn++; m.turn == 0 {
 		clear(m.queues.seen)
 		clear(m.visited.seen)

@@ -12,25 +12,16 @@ import "strings"
 // # leads to a node from which every later word may go on. A second # on the way is entered only once per key: the first
 // time is with the most words left, and so finds all that later times would.
 type topic struct {
-	numbers map[string]*dictEntry // words of binding keys; looked up only
+	numbers map[string]word // of the words of binding keys; looked up only
+	uses    []int           // by word: how many edges it has
 	unused  []word
 	nodes   []node // nodes[0] is the root; links are indexes
 	free    []uint32
-	edges   map[edge]uint32 // children by word
+	edges   edges // children by word
 }
 
 // word is the number of a word; 0 is one that no binding key has.
 type word uint32
-
-type dictEntry struct {
-	number word
-	uses   int // edges
-}
-
-type edge struct {
-	from uint32
-	word word
-}
 
 type node struct {
 	star, hash uint32 // children by wildcard; 0 is none
@@ -40,7 +31,7 @@ type node struct {
 }
 
 func newTopic() *topic {
-	return &topic{numbers: make(map[string]*dictEntry), nodes: make([]node, 1), edges: make(map[edge]uint32)}
+	return &topic{numbers: make(map[string]word), uses: make([]int, 1), nodes: make([]node, 1)}
 }
 
 // step goes to the child for a word of a binding key, and makes it if need be.
@@ -60,21 +51,22 @@ func (t *topic) step(from uint32, w string, hashes int) uint32 {
 		}
 		return t.nodes[from].hash
 	}
-	d := t.numbers[w]
-	if d == nil {
-		d = &dictEntry{number: word(len(t.numbers) + 1)}
+	number := t.numbers[w]
+	if number == 0 {
 		if last := len(t.unused) - 1; last >= 0 {
-			d.number, t.unused = t.unused[last], t.unused[:last]
+			number, t.unused = t.unused[last], t.unused[:last]
+		} else {
+			number = word(len(t.uses))
+			t.uses = append(t.uses, 0)
 		}
-		t.numbers[strings.Clone(w)] = d
+		t.numbers[strings.Clone(w)] = number
 	}
-	e := edge{from, d.number}
-	n, ok := t.edges[e]
-	if !ok {
+	n := t.edges.find(from, number)
+	if n == 0 {
 		n = t.newNode()
-		t.edges[e] = n
+		t.edges.add(from, number, n)
 		t.nodes[from].words++
-		d.uses++
+		t.uses[number]++
 	}
 	return n
 }
@@ -131,15 +123,14 @@ func (t *topic) remove(at uint32, rest string, end bool, d Destination) bool {
 		}
 	default:
 		number := t.numbers[w]
-		e := edge{at, number.number}
-		child := t.edges[e]
+		child := t.edges.find(at, number)
 		if t.remove(child, rest, !more, d) {
 			t.release(child)
-			delete(t.edges, e)
+			t.edges.remove(at, number)
 			n.words--
-			if number.uses--; number.uses == 0 {
+			if t.uses[number]--; t.uses[number] == 0 {
 				delete(t.numbers, w)
-				t.unused = append(t.unused, number.number)
+				t.unused = append(t.unused, number)
 			}
 		}
 	}
@@ -173,22 +164,15 @@ func (t *topic) match(key []byte, out *Matches) bool {
 		start := 0
 		for i, c := range key {
 			if c == '.' {
-				words = append(words, t.number(key[start:i]))
+				words = append(words, t.numbers[string(key[start:i])])
 				start = i + 1
 			}
 		}
-		words = append(words, t.number(key[start:]))
+		words = append(words, t.numbers[string(key[start:])])
 	}
 	out.words = words
 	out.nextTopic()
 	return t.walk(0, words, out)
-}
-
-func (t *topic) number(w []byte) word {
-	if d := t.numbers[string(w)]; d != nil {
-		return d.number
-	}
-	return 0
 }
 
 // walk adds what the words lead to from a node.
@@ -213,7 +197,7 @@ func (t *topic) walk(at uint32, words []word, out *Matches) bool {
 func (t *topic) follow(at uint32, n *node, words []word, out *Matches) bool {
 	found := false
 	if n.words > 0 && words[0] != 0 {
-		if child, ok := t.edges[edge{at, words[0]}]; ok {
+		if child := t.edges.find(at, words[0]); child != 0 {
 			found = t.walk(child, words[1:], out)
 		}
 	}
