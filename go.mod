@@ -3,10 +3,6 @@ module github.com/warrenmq/warren
 go 1.26.0
 
 require (
-	github.com/inconshreveable/mousetrap v1.1.0 // indirect
-	github.com/prometheus/client_golang v1.25.0 // indirect
-	github.com/rabbitmq/amqp091-go v1.16.0 // indirect
-	github.com/spf13/cobra v1.10.2 // indirect
-	github.com/spf13/pflag v1.0.9 // indirect
-	golang.org/x/sys v0.50.0 // indirect
+	github.com/rabbitmq/amqp091-go v1.16.0
+	golang.org/x/sys v0.50.0
 )
