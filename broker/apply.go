@@ -200,7 +200,13 @@ func (v *VHost) bind(b Binding) (r result) {
 		r.refused = err
 		return r
 	}
-	r.existed = !v.topology.Bind(source, d, b.Key, b.Arguments)
+	queueType := ""
+	if d.Exchange == nil {
+		queueType = module(v.queues[d.Queue].Type)
+	}
+	if r.refused = source.CheckBinding(b.Key, b.Arguments, queueType); r.refused == nil {
+		r.existed = !v.topology.Bind(source, d, b.Key, b.Arguments)
+	}
 	return r
 }
 

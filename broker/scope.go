@@ -83,6 +83,6 @@ func (s *Scope) Route(x *exchange.Exchange, m *exchange.Message) []*Queue {
 	return s.queues
 }
 
-// Stable reports whether the last Route goes for every message published to the same exchange with the same routing keys
-// while the version stays, whatever else the message holds.
-func (s *Scope) Stable() bool { return s.matches.Stable }
+// Stable reports whether the result of the last Route holds for every message with the same routing keys, as long as
+// VHost.Version does.
+func (s *Scope) Stable() bool { return s.matches.Stable() }

@@ -18,8 +18,8 @@ func TestExchangeTexts(t *testing.T) {
 	}{
 		{exchange.Declaration{Name: "", Type: "nonsense"}, "PRECONDITION_FAILED - unknown exchange type 'nonsense'"},
 		{exchange.Declaration{Name: "y", Type: "x-recent-history"}, "PRECONDITION_FAILED - unknown exchange type 'x-recent-history'"},
-		{exchange.Declaration{Name: "y", Type: ""}, "PRECONDITION_FAILED - invalid exchange type ''"},
-		{exchange.Declaration{Name: "y", Type: "queue"}, "PRECONDITION_FAILED - invalid exchange type 'queue'"},
+		{exchange.Declaration{Name: "y", Type: ""}, "PRECONDITION_FAILED - unknown exchange type ''"},
+		{exchange.Declaration{Name: "y", Type: "queue"}, "PRECONDITION_FAILED - unknown exchange type 'queue'"},
 		{exchange.Declaration{Name: "", Type: "direct"}, "ACCESS_REFUSED - operation not permitted on the default exchange"},
 		{exchange.Declaration{Name: "\n\r", Type: "direct"}, "ACCESS_REFUSED - operation not permitted on the default exchange"},
 		{exchange.Declaration{Name: "amq.new", Type: "direct"}, "ACCESS_REFUSED - exchange name 'amq.new' contains reserved prefix 'amq.*'"},

@@ -80,9 +80,6 @@ func CheckType(typ string) *amqp.Error {
 	switch typ {
 	case Direct, Fanout, Topic, Headers, ConsistentHash, ModulusHash, Random, LocalRandom:
 		return nil
-	case "", "queue", "exchange", "binding":
-		// RabbitMQ knows these words, though not as types of exchanges.
-		return amqp.Errorf(amqp.PreconditionFailed, "invalid exchange type '%s'", typ)
 	}
 	return amqp.Errorf(amqp.PreconditionFailed, "unknown exchange type '%s'", typ)
 }

@@ -107,7 +107,7 @@ func (c *consistentHash) route(m *Message, out *Matches) bool {
 		return false
 	}
 	if c.header != "" || c.property != "" {
-		out.Stable = false
+		out.unstable = true
 	}
 	bucket := jump(c.hash(m), c.shares[len(c.shares)-1].end)
 	i := sort.Search(len(c.shares), func(i int) bool { return c.shares[i].end > bucket })
@@ -199,7 +199,7 @@ func (r *random) route(m *Message, out *Matches) bool {
 	if n == 0 {
 		return false
 	}
-	out.Stable = false
+	out.unstable = true
 	out.add(r.bindings.list[hash64(m.Seed).sum()%n].Destination)
 	return true
 }
@@ -227,7 +227,7 @@ func (r *localRandom) route(m *Message, out *Matches) bool {
 	if len(list) == 0 {
 		return false
 	}
-	out.Stable = false
+	out.unstable = true
 	out.addQueue(list[hash64(m.Seed).sum()%uint64(len(list))])
 	return true
 }

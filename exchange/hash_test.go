@@ -176,8 +176,8 @@ func TestStable(t *testing.T) {
 		top.Bind(first, x.Destination(), "", nil)
 		top.Bind(x, queues[0], map[string]string{ConsistentHash: "1"}[typ], amqp.Table(nil).AppendString("a", "b"))
 		var out Matches
-		if top.Route(first, &Message{}, &out); out.Stable != want {
-			t.Errorf("%s: stable %v", typ, out.Stable)
+		if top.Route(first, &Message{}, &out); out.Stable() != want {
+			t.Errorf("%s: stable %v", typ, out.Stable())
 		}
 	}
 }

@@ -150,7 +150,7 @@ func (h *headers) route(m *Message, out *Matches) bool {
 	if len(h.waiting) == 0 {
 		return found
 	}
-	out.Stable = false
+	out.unstable = true
 	for name, v := range m.Headers.All() {
 		if h.try(h.waiting[h.place(name, v)], m, out) {
 			found = true

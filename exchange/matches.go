@@ -13,11 +13,8 @@ type Destination struct {
 // goroutine. The zero value is ready.
 type Matches struct {
 	// Queues are where the message goes, each once, in no particular order. Valid until the next Route.
-	Queues []Queue
-	// Stable tells that every message published to the same exchange with the same routing keys goes the same way, until
-	// the topology changes: neither headers nor properties nor chance had a say.
-	Stable bool
-
+	Queues    []Queue
+	unstable  bool        // something other than routing keys had a say
 	exchanges []*Exchange // those reached, in the order in which they are evaluated: work list and visited set in one
 	queues    marks
 	visited   marks
@@ -49,10 +46,14 @@ func (k *marks) mark(n, turn uint32) bool {
 	return true
 }
 
+// Stable reports whether every message with the routing keys of the last Route, published to the same exchange, goes the
+// same way until the topology changes: neither headers nor properties nor chance had a say.
+func (m *Matches) Stable() bool { return !m.unstable }
+
 func (m *Matches) reset() {
 	m.Queues, m.exchanges = m.Queues[:0], m.exchanges[:0]
 	m.queues.all, m.visited.all = false, false
-	m.Stable = true
+	m.unstable = false
 	if m.turn++; m.turn == 0 {
 		clear(m.queues.seen)
 		clear(m.visited.seen)

@@ -168,7 +168,7 @@ func (t *Topology) Name(d Destination) string {
 	return t.byNumber[d.Queue].name
 }
 
-// Bind adds a binding and reports whether it is new. CheckBinding was asked. Key and arguments are copied.
+// Bind adds a binding and reports whether it is new. CheckBinding was asked, with nothing changed since. Key and arguments are copied.
 func (t *Topology) Bind(source *Exchange, d Destination, key string, args amqp.Table) bool {
 	b := &Binding{Source: source, Destination: d, Key: key, Arguments: args}
 	id := b.identity()

@@ -14,7 +14,7 @@ var (
 
 // ClassicRules are the rules of a classic queue with the given highest priority (0: none).
 func ClassicRules(maxPriority int) Rules {
-	return Rules{Levels: maxPriority + 1, Requeue: Original, ExclusiveConsumers: true, RejectBefore: true}
+	return Rules{Levels: maxPriority + 1, Requeue: Original, ExclusiveConsumers: true, RejectBefore: true, DropBefore: true}
 }
 
 // DeadLetter is a message that left its queue without being acknowledged. It comes with a reference.
@@ -240,21 +240,25 @@ func (q *Classic) publish(batch []Message, numbers []uint64, confirms Confirms, 
 	q.fx.Reset()
 	q.state.Publish(now, batch, &q.fx)
 	after := q.carryOut(batch, w)
-	var refused []uint32
-	if len(q.fx.Refused) > 0 {
-		refused = append(refused, q.fx.Refused...)
-	}
+	refused := q.refused(batch, after)
 	q.mu.Unlock()
-	q.refuse(batch, refused, after)
 	q.finish(after, w)
 	confirm(confirms, numbers, refused, w)
 }
 
-// refuse releases the messages that were refused and are not dead-lettered.
-func (q *Classic) refuse(batch []Message, refused []uint32, after *aftermath) {
-	for _, i := range refused {
+// refused are the indexes of the messages that the queue did not take, ascending. Those that are not dead-lettered are
+// released. Called with q.mu held.
+func (q *Classic) refused(batch []Message, after *aftermath) (indexes []uint32) {
+	for _, i := range q.fx.Refused {
 		after.release.Add(batch[i].Ref.Slab)
+		indexes = append(indexes, i)
 	}
+	for _, d := range q.fx.Discards {
+		if d.Direct >= 0 {
+			indexes = append(indexes, uint32(d.Direct))
+		}
+	}
+	return indexes
 }
 
 // Attach implements Queue. Errors: ErrDeleted, ErrExclusive.
@@ -287,9 +291,7 @@ func (q *Classic) Attach(spec ConsumerSpec, out Outlet, w *Wake, done func(Consu
 func (q *Classic) Detach(c ConsumerID, how Detachment, w *Wake, done func()) {
 	q.do(w, nil, func(now Time, fx *Effects) {
 		q.state.Detach(now, c, how, fx)
-		if how == Remove {
-			defer delete(q.consumers, c)
-		}
+		delete(q.consumers, c)
 	})
 	done()
 }
@@ -368,10 +370,10 @@ func (q *Classic) Delete(ifUnused, ifEmpty bool, w *Wake, done func(uint64, erro
 	release := Releaser{Pool: q.pool}
 	log.each(func(m *Message) { release.Add(m.Ref.Slab) })
 	release.Flush()
+	done(ready, nil)
 	for _, out := range consumers {
 		out.Cancelled(w)
 	}
-	done(ready, nil)
 }
 
 // Stats implements Queue.

@@ -98,11 +98,15 @@ func (s *State) consumer(id ConsumerID) *consumer {
 	if n := len(s.consumers); n > 0 && s.consumers[n-1].id == id {
 		return s.consumers[n-1]
 	}
-	i, ok := slices.BinarySearchFunc(s.consumers, id, func(c *consumer, id ConsumerID) int { return int(c.id) - int(id) })
-	if !ok {
-		return nil
+	if i, ok := s.index(id); ok {
+		return s.consumers[i]
 	}
-	return s.consumers[i]
+	return nil
+}
+
+// index is where the consumer stands in s.consumers.
+func (s *State) index(id ConsumerID) (int, bool) {
+	return slices.BinarySearchFunc(s.consumers, id, func(c *consumer, id ConsumerID) int { return int(c.id) - int(id) })
 }
 
 // join makes the consumer a member of the group of its priority.
@@ -129,7 +133,8 @@ func (s *State) leave(c *consumer) {
 	}
 	s.stats.Consumers--
 	if c.group.members--; c.group.members == 0 {
-		s.groups = slices.Delete(s.groups, slices.Index(s.groups, c.group), slices.Index(s.groups, c.group)+1)
+		i := slices.Index(s.groups, c.group)
+		s.groups = slices.Delete(s.groups, i, i+1)
 	}
 	if s.exclusive == c {
 		s.exclusive = nil
@@ -146,8 +151,9 @@ func (s *State) drained(c *consumer, fx *Effects) {
 		return
 	}
 	if c.cancelled {
-		i := slices.Index(s.consumers, c)
-		s.consumers = slices.Delete(s.consumers, i, i+1)
+		if i, ok := s.index(c.id); ok {
+			s.consumers = slices.Delete(s.consumers, i, i+1)
+		}
 	} else if s.active == c && s.quiescing {
 		s.yield(fx)
 	}

@@ -130,12 +130,21 @@ type Activation struct {
 	Active   bool
 }
 
-// MaxEffects is how many effects one command produces before it stops with More.
+// MaxEffects is how many messages one command expires, hands out or drops on the machine's own account before it stops
+// with More. What the command was called for does not count and is done in full: the messages of the batch are placed, the
+// deliveries settled.
 const MaxEffects = 1024
 
-// Reset empties e and keeps its memory.
+// Reset empties e. Memory is kept, but for what a command of unusual size needed.
 func (e *Effects) Reset() {
-	e.Deliver, e.Removed, e.Discards = e.Deliver[:0], e.Removed[:0], e.Discards[:0]
-	e.Refused, e.Cancel, e.Activity = e.Refused[:0], e.Cancel[:0], e.Activity[:0]
+	e.Deliver, e.Removed, e.Discards = empty(e.Deliver), empty(e.Removed), empty(e.Discards)
+	e.Refused, e.Cancel, e.Activity = empty(e.Refused), empty(e.Cancel), empty(e.Activity)
 	e.Due, e.More = 0, false
+}
+
+func empty[T any](list []T) []T {
+	if cap(list) > 8*MaxEffects {
+		return nil
+	}
+	return list[:0]
 }

@@ -204,7 +204,9 @@ func (s *State) Configure(at Time, config Config, fx *Effects) {
 	s.end(fx)
 }
 
-// Stats are the counts of now and the totals since New.
+// Stats are the counts of now and the totals since New. Published are the messages that were taken; Dropped those that
+// gave way to a limit or were refused for one; Rejected those that consumers discarded, or returned as failed too often;
+// Returned what consumers gave back, that last kind included.
 func (s *State) Stats() Stats {
 	st := s.stats
 	if s.active != nil {

@@ -58,6 +58,9 @@ func (ch *channel) consume(m *amqp.BasicConsume) *amqp.Error {
 	if name == replyQueue {
 		return ch.consumeReplies(tag, m)
 	}
+	if c.server.replies.live(name) {
+		return amqp.Errorf(amqp.PreconditionFailed, "only creator channel may consume from queue '%s' in vhost '%s'", name, c.vhost.Name)
+	}
 	q, err := c.vhost.QueueFor(c.actor(), name)
 	if err != nil {
 		return err
@@ -69,6 +72,7 @@ func (ch *channel) consume(m *amqp.BasicConsume) *amqp.Error {
 	k := &consumer{channel: ch, of: q, queue: q.Queue, tag: tag, noAck: m.NoAck, head: deliverHead(ch.number, tag)}
 	spec := queue.ConsumerSpec{Session: ch.id, NoAck: m.NoAck, Exclusive: m.Exclusive, Priority: priority, Prefetch: ch.prefetch}
 	if limit := ch.limit; limit != nil && !m.NoAck {
+		k.gated = true
 		spec.Gate = limit
 	}
 	as := broker.Consumer{Tag: tag, Connection: c.id, Channel: ch.number, Spec: spec, Arguments: slices.Clone(m.Arguments)}
@@ -187,6 +191,9 @@ func (ch *channel) get(m *amqp.BasicGet) *amqp.Error {
 	name, err := ch.queueName(m.Queue)
 	if err != nil {
 		return err
+	}
+	if c.server.replies.live(name) {
+		return amqp.Errorf(amqp.NotImplemented, "basic.get not supported by volatile queue '%s' in vhost '%s'", name, c.vhost.Name)
 	}
 	q, err := c.vhost.QueueFor(c.actor(), name)
 	if err != nil {

@@ -202,6 +202,7 @@ func (ch *channel) end(then func()) {
 	ch.mu.Lock()
 	if ch.ended {
 		ch.mu.Unlock()
+		c.post(then)
 		return
 	}
 	ch.ended = true

@@ -213,7 +213,7 @@ func (c *conn) connectionFrame(f *amqp.Frame) {
 			c.fail(amqp.DecodeError(id, args, amqp.ErrUnknownMethod))
 		} else if err := m.Decode(args); err != nil {
 			c.fail(amqp.DecodeError(id, args, err))
-		} else if id.Class() != amqp.ClassConnection && id.Class() != amqp.ClassChannel || !fromClient(id) {
+		} else if id.Class() == amqp.ClassConnection && !id.FromClient() {
 			c.fail(amqp.Errorf(amqp.CommandInvalid, "unimplemented method").In(id))
 		} else {
 			c.fail(amqp.Errorf(amqp.ChannelError, "unexpected method in connection state running").In(id))
@@ -224,6 +224,7 @@ func (c *conn) connectionFrame(f *amqp.Frame) {
 // closedByPeer ends the connection at the peer's wish: channels end, exclusive queues go, then close-ok.
 func (c *conn) closedByPeer() {
 	c.admitParked()
+	c.publish()
 	c.state = ending
 	c.endChannels(func() {
 		c.send(&amqp.ConnectionCloseOk{})

@@ -38,7 +38,7 @@ func deliverHead(channel uint16, tag string) []byte {
 }
 
 // Cancelled implements queue.Outlet: the queue is gone.
-func (k *consumer) Cancelled(w *queue.Wake) {
+func (k *consumer) Cancelled(*queue.Wake) {
 	ch := k.channel
 	ch.mu.Lock()
 	if k.cancelled || ch.ended {
@@ -54,7 +54,12 @@ func (k *consumer) Cancelled(w *queue.Wake) {
 	}
 	ch.mu.Unlock()
 	if !k.getter && ch.conn.capabilities.cancelNotify {
-		ch.reply(w, &amqp.BasicCancel{ConsumerTag: k.tag, NoWait: true})
+		// Through the mailbox: whoever deleted the queue gets the answer to that first.
+		ch.conn.post(func() {
+			if ch.state == channelOpen {
+				ch.send(&amqp.BasicCancel{ConsumerTag: k.tag, NoWait: true})
+			}
+		})
 	}
 }
 

@@ -92,7 +92,6 @@ func (c *conn) findRoute(ch *channel, in *incoming, x *exchangeOf, key []byte, m
 // the header is stored changed. It returns the routing keys in CC and BCC.
 func (c *conn) checkProperties(ch *channel, in *incoming, h *amqp.Header, m *queue.Message) (more [][]byte, _ *amqp.Error) {
 	var set amqp.PropertyList
-	var remove amqp.PropertySet
 	if h.Persistent() {
 		m.Flags |= queue.Persistent
 	}
@@ -130,11 +129,12 @@ func (c *conn) checkProperties(ch *channel, in *incoming, h *amqp.Header, m *que
 	if user, ok := h.UserID(); ok && string(user) != c.user.Name && !c.user.Is("impersonator") {
 		return nil, amqp.Errorf(amqp.PreconditionFailed, "user_id property set to '%s' but authenticated user was '%s'", user, c.user.Name)
 	}
-	if set.Set() != 0 || remove != 0 {
-		changed, err := h.AppendChanged(nil, &set, remove)
+	if reserved := in.header[13]&3 != 0; reserved || set.Set() != 0 {
+		changed, err := h.AppendChanged(nil, &set, 0)
 		if err != nil {
 			return nil, amqp.Errorf(amqp.InternalError, "")
 		}
+		changed[13] &^= 3 // bits without a meaning here, which others may find one for
 		in.rewritten = changed
 	}
 	return more, nil

@@ -30,6 +30,9 @@ func (c *conn) channelMethod(ch *channel, f *amqp.Frame) {
 		return
 	}
 	if err := m.Decode(args); err != nil {
+		if err == amqp.ErrTable {
+			err = amqp.ErrArguments // RabbitMQ drops the connection without a word
+		}
 		c.fail(amqp.DecodeError(id, args, err))
 		return
 	}
@@ -84,7 +87,8 @@ func (ch *channel) do(m amqp.Method) *amqp.Error {
 		return ch.consume(m)
 	case *amqp.BasicCancel:
 		ch.cancel(m)
-	case *amqp.BasicCancelOk:
+	case *amqp.BasicCancelOk: // some clients answer, or end, a consumer so
+		ch.cancel(&amqp.BasicCancel{ConsumerTag: m.ConsumerTag, NoWait: true})
 	case *amqp.BasicGet:
 		return ch.get(m)
 	case *amqp.BasicNack:

@@ -61,7 +61,7 @@ func (c *conn) fastPublish(b []byte, f *amqp.Frame, n int) (taken int, more bool
 		return 0, true
 	}
 	size := int(binary.BigEndian.Uint32(h[3:]))
-	if h[0] != amqp.FrameHeader || binary.BigEndian.Uint16(h[1:]) != f.Channel || size < 14 || size > inPlaceHeader {
+	if h[0] != amqp.FrameHeader || binary.BigEndian.Uint16(h[1:]) != f.Channel || size < 14 || size > inPlaceHeader || c.oversize(size) {
 		return 0, false
 	}
 	if len(h) < size+amqp.FrameOverhead {
@@ -70,7 +70,7 @@ func (c *conn) fastPublish(b []byte, f *amqp.Frame, n int) (taken int, more bool
 	header := h[amqp.FrameHeadSize : amqp.FrameHeadSize+size]
 	body := binary.BigEndian.Uint64(header[4:])
 	if h[amqp.FrameHeadSize+size] != amqp.FrameEnd || binary.BigEndian.Uint32(header) != amqp.ClassBasic<<16 ||
-		body > inPlaceBody || body > uint64(c.server.options.MaxMessageSize) {
+		body > inPlaceBody || c.oversize(int(body)) || body > uint64(c.server.options.MaxMessageSize) {
 		return 0, false
 	}
 	whole := n + size + amqp.FrameOverhead
@@ -106,6 +106,9 @@ func (c *conn) fastPublish(b []byte, f *amqp.Frame, n int) (taken int, more bool
 	}
 	return whole, false
 }
+
+// oversize reports whether a payload is larger than the peer may send in one frame.
+func (c *conn) oversize(payload int) bool { return c.frameMax != 0 && payload > int(c.frameMax) }
 
 // moveNames moves exchange and key over the octet with the publish flags, against the end of their frame.
 func moveNames(b, names []byte) {
@@ -295,8 +298,7 @@ func (c *conn) accept(ch *channel, in *incoming, m queue.Message, inBuffer bool,
 		settle()
 		old := c.storedBytes(m, inBuffer)
 		stored := queue.ParseStored(old)
-		exchange, key := in.split()
-		n := c.server.pool.NewMessage(exchange, key, in.rewritten, stored.Body, int(m.Size), 1)
+		n := c.server.pool.NewMessage(stored.Exchange, stored.Key, in.rewritten, stored.Body, int(m.Size), 1)
 		if !inBuffer {
 			c.server.pool.Release(m.Ref.Slab, 1)
 		}

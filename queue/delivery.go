@@ -1,0 +1,206 @@
+package queue
+
+import "slices"
+
+// direct gives messages of the batch from index i on, but before end, straight to consumers, as long as there is one to
+// take them, and returns how many that were. Nothing may be ready.
+func (s *State) direct(batch []Message, i, end int, fx *Effects) int {
+	from := i
+	for i < end {
+		c := s.nextConsumer()
+		if c == nil {
+			break
+		}
+		n := 1
+		if c.next == c && c.gate == nil { // nobody else's turn comes in between
+			n = min(end-i, c.capacity())
+		}
+		s.run(c, batch, i, i+n, fx)
+		i += n
+	}
+	return i - from
+}
+
+// run gives the messages of the batch from index i on, but before end, to c, which has room for them.
+func (s *State) run(c *consumer, batch []Message, i, end int, fx *Effects) {
+	n := end - i
+	fx.Deliver = slices.Grow(fx.Deliver, n)
+	lv, number := &s.levels[0], uint8(0)
+	var octets, again uint64
+	for ; i < end; i++ {
+		m := &batch[i]
+		if len(s.levels) > 1 {
+			number = s.levelOf(m)
+			lv = &s.levels[number]
+		}
+		lv.after = lv.next
+		lv.next++
+		d := fx.deliver(c)
+		d.Seq, d.Redelivered = seqOf(number, lv.after), m.Flags&WasDelivered != 0
+		if d.Redelivered {
+			again++
+		}
+		if c.noAck {
+			d.Direct = int32(i)
+			continue
+		}
+		octets += uint64(m.Size)
+		expiry := s.expiry(m)
+		s.log.Put(d.Seq, expiry, m)
+		c.inFlight.Append(d.ID, flight{seq: d.Seq, expiry: expiry, size: m.Size, redelivered: d.Redelivered})
+	}
+	s.stats.Published += uint64(n)
+	s.stats.Redelivered += again
+	if !c.noAck {
+		s.stats.Unacked += uint64(n)
+		s.stats.UnackedBytes += octets
+	}
+	s.handed(c, n)
+}
+
+// runStored gives c, which is alone in its group, messages from behind the cursor of level i, as many as it has room for
+// and the budget allows, and returns how many that were. The level is the highest one that has any, its head is known,
+// and nothing expires, so that nothing else can come in between.
+func (s *State) runStored(c *consumer, i int, fx *Effects) (n int) {
+	lv := &s.levels[i]
+	m, number := lv.head, uint8(i)
+	most := int(min(lv.stored, uint64(min(c.capacity(), s.budget))))
+	fx.Deliver = slices.Grow(fx.Deliver, most)
+	var octets, again uint64
+	for {
+		n++
+		octets += uint64(m.Size)
+		d := fx.deliver(c)
+		d.Seq, d.Redelivered = m.Seq, m.Flags&WasDelivered != 0
+		if d.Redelivered {
+			again++
+		}
+		if !c.noAck {
+			c.inFlight.Append(d.ID, flight{seq: m.Seq, size: m.Size, redelivered: d.Redelivered})
+		}
+		if n == most {
+			break
+		}
+		after := m.Seq
+		var ok bool
+		if m, ok = s.log.Next(after); !ok { // not in memory, as who asks next will note
+			m.Seq = after
+			break
+		}
+	}
+	lv.after, lv.known = m.Seq.place(), false
+	lv.stored -= uint64(n)
+	if lv.stored == 0 {
+		s.busy[number>>6] &^= 1 << (number & 63)
+	}
+	s.stats.Ready -= uint64(n)
+	s.stats.ReadyBytes -= octets
+	s.stats.Redelivered += again
+	if !c.noAck {
+		s.stats.Unacked += uint64(n)
+		s.stats.UnackedBytes += octets
+	}
+	return n
+}
+
+// handed ends the turn of a consumer that was given n messages.
+func (s *State) handed(c *consumer, n int) {
+	if c.noAck {
+		s.stats.DeliveredNoAck += uint64(n)
+	} else {
+		s.stats.Delivered += uint64(n)
+	}
+	c.room -= uint32(n)
+	c.group.first = c.next
+	if c.capacity() == 0 {
+		s.review(c)
+	}
+}
+
+// hand makes the delivery of f to c, and keeps it in flight unless it needs no acknowledgement.
+func (s *State) hand(c *consumer, f *flight, noAck bool) Delivery {
+	c.lastID++
+	if f.redelivered {
+		s.stats.Redelivered++
+	}
+	if !noAck {
+		c.inFlight.Append(c.lastID, *f)
+		s.stats.Unacked++
+		s.stats.UnackedBytes += uint64(f.size)
+	}
+	return Delivery{
+		Seq: f.seq, ID: c.lastID, Consumer: c.id, Direct: -1, Settled: noAck,
+		Redelivered: f.redelivered, Acquired: f.acquired, Failed: f.failed,
+	}
+}
+
+// settle applies the outcome to the deliveries of c with ids in r.
+func (s *State) settle(c *consumer, r Range, o Outcome, fx *Effects) {
+	var octets uint64
+	n := c.inFlight.RemoveRange(r.First, r.Last, func(_ uint64, f *flight) {
+		octets += uint64(f.size)
+		switch o {
+		case Ack:
+			fx.remove(f.seq)
+		case Return, ReturnFailed:
+			s.giveBack(*f, o == ReturnFailed, fx)
+		case Discard, DiscardFailed:
+			fx.discard(f.seq, Rejected, o == DiscardFailed)
+		}
+	})
+	s.stats.Unacked -= uint64(n)
+	s.stats.UnackedBytes -= octets
+	switch o {
+	case Ack:
+		s.stats.Acked += uint64(n)
+	case Discard, DiscardFailed:
+		s.stats.Rejected += uint64(n)
+	}
+}
+
+// giveBack makes a message ready again, at its own place or at the end of the returns, unless it has failed too often.
+func (s *State) giveBack(f flight, failed bool, fx *Effects) {
+	s.stats.Returned++
+	f.redelivered = true
+	if s.rules.CountReturns {
+		f.acquired = increment(f.acquired)
+		if failed {
+			f.failed = increment(f.failed)
+		}
+		if limit := s.config.DeliveryLimit; limit >= 0 && int64(f.failed) > limit {
+			s.stats.Rejected++
+			fx.discard(f.seq, DeliveryLimited, true)
+			return
+		}
+	}
+	s.stats.Ready++
+	s.stats.ReadyBytes += uint64(f.size)
+	if f.expiry != 0 {
+		s.expiring++
+	}
+	if s.rules.Requeue == Returns {
+		s.turns++
+		s.returns.Append(s.turns, f)
+		return
+	}
+	i := f.seq.Level()
+	s.levels[i].push(f)
+	s.busy[i>>6] |= 1 << (i & 63)
+}
+
+func increment(n uint32) uint32 {
+	if n+1 == 0 {
+		return n
+	}
+	return n + 1
+}
+
+// deliver adds the next delivery to c, of a message that was put and never handed out. There must be room for it.
+func (e *Effects) deliver(c *consumer) *Delivery {
+	c.lastID++
+	n := len(e.Deliver)
+	e.Deliver = e.Deliver[:n+1]
+	d := &e.Deliver[n]
+	*d = Delivery{ID: c.lastID, Consumer: c.id, Direct: -1, Settled: c.noAck}
+	return d
+}
