@@ -183,8 +183,8 @@ func (v *VHost) DeleteQueue(a Actor, name string, ifUnused, ifEmpty bool, w *que
 	})
 }
 
-// ConnectionClosed deletes the exclusive queues of a connection, whose channels have given everything back. done runs
-// when they are gone.
+// ConnectionClosed deletes the exclusive queues of a connection, once all it asked for has been answered and its channels
+// have given everything back. done runs when they are gone.
 func (v *VHost) ConnectionClosed(connection uint64, w *queue.Wake, done func()) {
 	v.mu.RLock()
 	owned := append([]*Queue(nil), v.owned[connection]...)
