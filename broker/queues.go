@@ -29,6 +29,7 @@ func (v *VHost) DeclareQueue(a Actor, d QueueDeclaration, done func(*Queue, *amq
 	case q != nil:
 		if !q.await(false, func() { v.DeclareQueue(a, asked, done) }) {
 			q.touch()
+			v.broker.Counters.QueuesDeclared.Add(1)
 			done(q, nil)
 		}
 	default:
@@ -43,6 +44,8 @@ func (v *VHost) DeclareQueue(a Actor, d QueueDeclaration, done func(*Queue, *amq
 			case r.existed: // another was first
 				v.DeclareQueue(a, asked, done)
 			default:
+				v.broker.Counters.QueuesDeclared.Add(1)
+				v.broker.Counters.QueuesCreated.Add(1)
 				done(r.queue, nil)
 			}
 		})
