@@ -95,9 +95,6 @@ func (v *VHost) checkDeclareQueue(a Actor, d *QueueDeclaration) (*Queue, *amqp.E
 			}
 		}
 	}
-	if _, ok := d.Arguments.Get("x-queue-master-locator"); ok && typ == Classic {
-		return nil, amqp.Errorf(amqp.InternalError, "Feature `queue_master_locator` is deprecated.\nBy default, this feature is not permitted anymore.\nThe feature will be removed from a future major RabbitMQ version, regardless of the configuration; actual version to be determined.\nTo continue using this feature when it is not permitted by default, set the following parameter in your configuration.")
-	}
 	return nil, nil
 }
 
