@@ -157,9 +157,11 @@ func (v *VHost) putQueue(c PutQueue) (r result) {
 	if q := v.queue(c.Queue.Name); q != nil {
 		return result{existed: true, queue: q}
 	}
-	id := QueueID(v.broker.lastQueue.Add(1))
+	var id QueueID
 	if c.Soft {
 		id = QueueID(v.broker.lastSoft.Add(1)) | softQueue
+	} else {
+		id = QueueID(v.broker.lastQueue.Add(1))
 	}
 	q := newQueue(v, id, c)
 	if q.Queue == nil {

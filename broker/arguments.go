@@ -69,7 +69,7 @@ var queueArguments = []queueArgument{
 	{name: "x-delayed-retry-min", quorum: true, check: accept},
 	{name: "x-delayed-retry-max", quorum: true, check: accept},
 	{name: "x-queue-leader-locator", classic: true, quorum: true, stream: true, check: oneOf("invalid_queue_locator_arg", "client-local", "balanced", "random", "least-leaders", "min-masters")},
-	{name: "x-queue-master-locator", classic: true, check: accept}, // refused later
+	{name: "x-queue-master-locator", classic: true, check: accept}, // of old clients; no effect
 	{name: "x-max-age", stream: true, check: checkMaxAge},
 	{name: "x-stream-max-segment-size-bytes", stream: true, check: checkSegmentSize},
 	{name: "x-stream-filter-size-bytes", stream: true, check: checkFilterSize},

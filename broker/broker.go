@@ -15,7 +15,7 @@ type Options struct {
 	Node  string       // the node's name
 	Pool  *queue.Pool  // where dead letters are stored
 	Clock *queue.Clock // times of deaths and expiry of queues
-	// NewQueue makes the queue that runs behind a Queue. It returns nil for a type that this node cannot run, which is
+	// NewQueue makes the queue that runs behind a Queue. It is called under a lock and touches memory only. It returns nil for a type that this node cannot run, which is
 	// then refused (540).
 	NewQueue func(NewQueue) queue.Queue
 

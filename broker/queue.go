@@ -216,6 +216,7 @@ func (q *Queue) delete(ifUnused, ifEmpty bool, w *queue.Wake, done func(n uint64
 			return
 		}
 		q.VHost.broker.commit(DeleteQueue{VHost: q.VHost.Name, Name: q.Name, ID: q.ID, Soft: q.Owner != 0}, func(result) {
+			q.VHost.broker.Counters.QueuesDeleted.Add(1)
 			q.settle(gone)
 			done(n, nil)
 		})

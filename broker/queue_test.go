@@ -59,6 +59,9 @@ func TestLogin(t *testing.T) {
 			t.Errorf("%+v: got %q", c, got)
 		}
 	}
+	if c := &n.Counters; c.AuthAttempts.Load() != 6 || c.AuthSucceeded.Load() != 1 || c.AuthFailed.Load() != 5 {
+		t.Error("logins are miscounted")
+	}
 	u := User{Hash: HashPassword("x")}
 	if len(u.Hash) != 36 {
 		t.Error("a SHA-256 hash has 4 and 32 octets")
@@ -254,6 +257,9 @@ func TestConcurrently(t *testing.T) {
 		n.v.DeleteQueue(Actor{}, fmt.Sprintf("q%d", i), false, false, &w, func(uint64, *amqp.Error) {})
 	}
 	w.Flush()
+	if c := &n.Counters; c.QueuesCreated.Load() != c.QueuesDeleted.Load() || c.QueuesDeclared.Load() != 6*300 {
+		t.Errorf("%d created, %d deleted, %d declared", c.QueuesCreated.Load(), c.QueuesDeleted.Load(), c.QueuesDeclared.Load())
+	}
 	if n.v.count != 0 || len(n.v.BindingsFrom("amq.fanout")) != 0 {
 		t.Errorf("%d queues, %d bindings left", n.v.count, len(n.v.BindingsFrom("amq.fanout")))
 	}

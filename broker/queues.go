@@ -29,6 +29,7 @@ func (v *VHost) DeclareQueue(a Actor, d QueueDeclaration, done func(*Queue, *amq
 	case q != nil:
 		if !q.await(false, func() { v.DeclareQueue(a, asked, done) }) {
 			q.touch()
+			v.broker.Counters.QueuesDeclared.Add(1)
 			done(q, nil)
 		}
 	default:
@@ -43,6 +44,8 @@ func (v *VHost) DeclareQueue(a Actor, d QueueDeclaration, done func(*Queue, *amq
 			case r.existed: // another was first
 				v.DeclareQueue(a, asked, done)
 			default:
+				v.broker.Counters.QueuesDeclared.Add(1)
+				v.broker.Counters.QueuesCreated.Add(1)
 				done(r.queue, nil)
 			}
 		})
@@ -180,8 +183,8 @@ func (v *VHost) DeleteQueue(a Actor, name string, ifUnused, ifEmpty bool, w *que
 	})
 }
 
-// ConnectionClosed deletes the exclusive queues of a connection, whose channels have given everything back. done runs
-// when they are gone.
+// ConnectionClosed deletes the exclusive queues of a connection, once all it asked for has been answered and its channels
+// have given everything back. done runs when they are gone.
 func (v *VHost) ConnectionClosed(connection uint64, w *queue.Wake, done func()) {
 	v.mu.RLock()
 	owned := append([]*Queue(nil), v.owned[connection]...)

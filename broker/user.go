@@ -79,6 +79,20 @@ var ErrCredentials = errors.New("invalid credentials")
 // Authenticate returns the user that logs in with a password. loopback tells whether it does so from this machine. The
 // error is for the log; a client learns nothing of it.
 func (b *Broker) Authenticate(name, password string, loopback bool) (*User, error) {
+	b.Counters.AuthAttempts.Add(1)
+	u, err := b.authenticate(name, password)
+	if err == nil {
+		err = b.CheckLoopback(u, loopback)
+	}
+	if err != nil {
+		b.Counters.AuthFailed.Add(1)
+		return nil, err
+	}
+	b.Counters.AuthSucceeded.Add(1)
+	return u, nil
+}
+
+func (b *Broker) authenticate(name, password string) (*User, error) {
 	u := b.User(name)
 	known := u != nil
 	if !known { // takes as long as for a known user
@@ -86,9 +100,6 @@ func (b *Broker) Authenticate(name, password string, loopback bool) (*User, erro
 	}
 	if !u.checkPassword(password) || !known || password == "" {
 		return nil, fmt.Errorf("user '%s': %w", name, ErrCredentials)
-	}
-	if err := b.CheckLoopback(u, loopback); err != nil {
-		return nil, err
 	}
 	return u, nil
 }
