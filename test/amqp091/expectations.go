@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"sort"
+	"maps"
+	"slices"
 	"strings"
+
+	"github.com/warrenmq/warren/test/gotest"
 )
 
 // The words of an expectations file: one test a line, `word name`, a reason after " - "; # starts a comment.
@@ -48,99 +51,81 @@ func parseExpectations(text string) (expectations, error) {
 }
 
 // only returns the expectations of the tests that ran.
-func (e expectations) only(r *result) expectations {
+func (e expectations) only(run *gotest.Log) expectations {
 	part := expectations{}
-	for _, name := range r.names {
-		if x, ok := e[name]; ok {
-			part[name] = x
+	for _, t := range run.Tests {
+		if x, ok := e[t.Name]; ok {
+			part[t.Name] = x
 		}
 	}
 	return part
 }
 
 // record writes a run's outcomes as an expectations file, to be completed by hand with reasons.
-func (r *result) record() []byte {
+func record(run *gotest.Log) []byte {
 	var b bytes.Buffer
-	for _, name := range r.names {
-		switch r.outcome[name] {
-		case "pass":
-			fmt.Fprintf(&b, "%s %s\n", mustPass, name)
-		case "skip":
-			fmt.Fprintf(&b, "%s %s - %s\n", mustSkip, name, lastLine(r.output[name]))
+	for _, t := range run.Tests {
+		switch t.Outcome {
+		case gotest.Passed:
+			fmt.Fprintf(&b, "%s %s\n", mustPass, t.Name)
+		case gotest.Skipped:
+			fmt.Fprintf(&b, "%s %s - %s\n", mustSkip, t.Name, t.LastWords())
 		default:
-			fmt.Fprintf(&b, "%s %s - failed when this was recorded\n", excepted, name)
+			fmt.Fprintf(&b, "%s %s - failed when this was recorded\n", excepted, t.Name)
 		}
 	}
 	return b.Bytes()
-}
-
-// lastLine is what a test said last: the reason of a skip.
-func lastLine(output string) string {
-	last := ""
-	for _, line := range strings.Split(output, "\n") {
-		line = strings.TrimSpace(line)
-		if line != "" && !strings.HasPrefix(line, "---") && !strings.HasPrefix(line, "===") {
-			last = line
-		}
-	}
-	return last
 }
 
 // verdict is a run held against its expectations.
 type verdict struct {
 	passed   int
 	skipped  []string // with reasons
-	excepted []string // with reasons and what happened
-	failed   []string // with what the test printed
+	excepted []string // with what happened, and reasons
+	failed   []string // with what the tests printed
 }
 
-func judge(e expectations, r *result) *verdict {
+func judge(e expectations, run *gotest.Log) *verdict {
 	v := &verdict{}
-	fail := func(name, why string) {
-		v.failed = append(v.failed, fmt.Sprintf("%s: %s\n%s", name, why, indent(r.output[name])))
+	fail := func(name, why, output string) {
+		v.failed = append(v.failed, name+": "+why+"\n"+indent(output))
 	}
+	ran := map[string]bool{}
 	named := false // a failure of the suite as a whole has its cause in a test
-	for _, name := range r.names {
-		got := r.outcome[name]
-		if got == "" {
+	for _, t := range run.Tests {
+		ran[t.Name] = true
+		got := t.Outcome
+		if got == gotest.Endless {
 			got = "never ended"
 		}
-		named = named || got != "pass" && got != "skip"
-		x, known := e[name]
+		named = named || got != gotest.Passed && got != gotest.Skipped
+		x, known := e[t.Name]
 		switch {
 		case !known:
-			fail(name, got+", but nothing is written about it in the expectations")
+			fail(t.Name, got+", but the expectations do not name it", t.Output)
 		case x.word == excepted:
-			v.excepted = append(v.excepted, fmt.Sprintf("%s: %s (%s)", name, got, x.reason))
-		case got == "pass":
+			v.excepted = append(v.excepted, fmt.Sprintf("%s: %s (%s)", t.Name, got, x.reason))
+		case got == gotest.Passed:
 			v.passed++
-		case got == "skip" && x.word != mustPass:
-			v.skipped = append(v.skipped, fmt.Sprintf("%s: %s", name, x.reason))
-		case got == "skip":
-			fail(name, "skipped, but RabbitMQ passes it")
+		case got == gotest.Skipped && x.word != mustPass:
+			v.skipped = append(v.skipped, t.Name+": "+x.reason)
+		case got == gotest.Skipped:
+			fail(t.Name, "skipped, but RabbitMQ passes it", t.Output)
 		default:
-			fail(name, got)
+			fail(t.Name, got, t.Output)
 		}
 	}
-	for name := range e {
-		if !ran(r, name) {
-			fail(name, "expected, but it did not run")
+	for _, name := range slices.Sorted(maps.Keys(e)) {
+		if !ran[name] {
+			fail(name, "did not run", "")
 		}
 	}
-	if !r.passed && !named {
-		fail("", "no test failed but the suite did, as it does when goroutines of the client are left behind")
+	for _, p := range run.Packages {
+		if p.Outcome != gotest.Passed && !named {
+			fail("the suite", "it failed and no test did, as when goroutines of the client are left behind", p.Output)
+		}
 	}
-	sort.Strings(v.failed)
 	return v
-}
-
-func ran(r *result, name string) bool {
-	for _, n := range r.names {
-		if n == name {
-			return true
-		}
-	}
-	return false
 }
 
 func (v *verdict) print(w io.Writer) {

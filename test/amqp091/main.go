@@ -20,6 +20,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 )
 
 // Where the suite looks for its broker.
@@ -113,12 +115,15 @@ func inside(o options) (bool, error) {
 		defer stop()
 	}
 
+	if err := announcesRabbitMQ(); err != nil {
+		return false, err
+	}
 	result, err := runSuite(o)
 	if err != nil {
 		return false, err
 	}
 	if o.record != "" {
-		return true, os.WriteFile(o.record, result.record(), 0o644)
+		return true, os.WriteFile(o.record, record(result), 0o644)
 	}
 	text, err := os.ReadFile(o.expect)
 	if err != nil {
@@ -134,4 +139,17 @@ func inside(o options) (bool, error) {
 	verdict := judge(expected, result)
 	verdict.print(os.Stdout)
 	return len(verdict.failed) == 0, nil
+}
+
+// announcesRabbitMQ looks at the name that the broker gives itself: with another one three tests do nothing and pass.
+func announcesRabbitMQ() error {
+	conn, err := amqp.Dial("amqp://guest:guest@" + amqpAddress + "/")
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if product := conn.Properties["product"]; product != "RabbitMQ" {
+		return fmt.Errorf("the broker announces itself as %v: it must be RabbitMQ for this suite", product)
+	}
+	return nil
 }

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +9,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/warrenmq/warren/test/gotest"
 )
 
 const suiteModule = "github.com/rabbitmq/amqp091-go"
@@ -43,23 +43,8 @@ func buildSuite(dir string) error {
 	return nil
 }
 
-// event is one line of `go test -json`.
-type event struct {
-	Action string
-	Test   string
-	Output string
-}
-
-// result is what a run of the suite gave.
-type result struct {
-	names   []string          // of tests and subtests, in the order they started
-	outcome map[string]string // "pass", "fail" or "skip"; a test that never ended has none
-	output  map[string]string // what each printed; under "" what belongs to no test
-	passed  bool              // the suite's own verdict, which also counts goroutines left behind
-}
-
 // runSuite runs the compiled suite and returns the outcome of every test.
-func runSuite(o options) (*result, error) {
+func runSuite(o options) (*gotest.Log, error) {
 	goCommand, err := exec.LookPath("go")
 	if err != nil {
 		return nil, err
@@ -90,7 +75,7 @@ func runSuite(o options) (*result, error) {
 	var killed atomic.Bool
 	limit := time.AfterFunc(o.timeout+30*time.Second, func() { killed.Store(true); cmd.Process.Kill() })
 	defer limit.Stop()
-	r, err := readEvents(io.TeeReader(stdout, log))
+	run, err := gotest.Read(io.TeeReader(stdout, log), nil)
 	io.Copy(io.Discard, stdout)
 	wait := cmd.Wait()
 	switch {
@@ -98,33 +83,8 @@ func runSuite(o options) (*result, error) {
 		return nil, fmt.Errorf("read the suite's events: %w", err)
 	case killed.Load():
 		return nil, fmt.Errorf("the suite did not end within %v", o.timeout)
-	case len(r.names) == 0:
-		return nil, fmt.Errorf("the suite ran no test: %v\n%s", wait, r.output[""])
+	case len(run.Tests) == 0:
+		return nil, fmt.Errorf("the suite ran no test: %v", wait)
 	}
-	return r, nil
-}
-
-func readEvents(from io.Reader) (*result, error) {
-	r := &result{outcome: map[string]string{}, output: map[string]string{}}
-	lines := bufio.NewScanner(from)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		var e event
-		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
-			return nil, fmt.Errorf("%w in %q", err, lines.Text())
-		}
-		switch e.Action {
-		case "run":
-			r.names = append(r.names, e.Test)
-		case "output":
-			r.output[e.Test] += e.Output
-		case "pass", "fail", "skip":
-			if e.Test == "" {
-				r.passed = e.Action == "pass"
-			} else {
-				r.outcome[e.Test] = e.Action
-			}
-		}
-	}
-	return r, lines.Err()
+	return run, nil
 }
