@@ -4,10 +4,10 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log"
 	"os"
+	"reflect"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -22,166 +22,107 @@ func main() {
 		uri = os.Args[1]
 	}
 	conn, err := amqp.Dial(uri)
-	check("connect", err)
+	failOn(err, "connect")
 	defer conn.Close()
 	ch, err := conn.Channel()
-	check("channel", err)
+	failOn(err, "open a channel")
+	queue, err := ch.QueueDeclare("", false, false, true, false, nil)
+	failOn(err, "declare")
 
-	q, err := ch.QueueDeclare("", false, false, true, false, nil)
-	check("declare", err)
-	check("confirm", confirm(ch, q.Name))
-	check("get", get(ch, q.Name))
-	check("consume", consume(ch, q.Name))
-	check("reject", reject(ch, q.Name))
-	check("return", mandatoryReturn(ch))
-	check("rpc", rpc(conn))
+	failOn(ch.Confirm(false), "confirm.select")
+	for _, body := range []string{"one", "two", "three"} {
+		confirmation, err := ch.PublishWithDeferredConfirm("", queue.Name, false, false, amqp.Publishing{
+			MessageId: body, Headers: amqp.Table{"n": int32(len(body))}, Body: []byte(body)})
+		failOn(err, "publish")
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		acked, err := confirmation.WaitContext(ctx)
+		cancel()
+		failOn(err, "wait for a confirm")
+		check("confirm "+body, acked, true)
+	}
+
+	message, _, err := ch.Get(queue.Name, false)
+	failOn(err, "get")
+	check("get", []any{string(message.Body), message.MessageId, message.Headers["n"], message.MessageCount},
+		[]any{"one", "one", int32(3), uint32(2)})
+	failOn(message.Ack(false), "ack")
+
+	deliveries, err := ch.Consume(queue.Name, "reader", false, false, false, false, nil)
+	failOn(err, "consume")
+	for _, body := range []string{"two", "three"} {
+		d := next(deliveries)
+		check("consume "+body, string(d.Body), body)
+		failOn(d.Ack(false), "ack")
+	}
+	failOn(ch.Cancel("reader", false), "cancel")
+
+	failOn(ch.Publish("", queue.Name, false, false, amqp.Publishing{Body: []byte("again")}), "publish")
+	deliveries, err = ch.Consume(queue.Name, "refuser", false, false, false, false, nil)
+	failOn(err, "consume")
+	for _, redelivered := range []bool{false, true} {
+		d := next(deliveries)
+		check("requeue", d.Redelivered, redelivered)
+		failOn(d.Reject(!redelivered), "reject") // requeued the first time, dropped the second
+	}
+	failOn(ch.Cancel("refuser", false), "cancel")
+	_, left, err := ch.Get(queue.Name, true)
+	failOn(err, "get")
+	check("reject", left, false)
+
+	returns := ch.NotifyReturn(make(chan amqp.Return, 1))
+	failOn(ch.Publish("", "no-such-queue", true, false, amqp.Publishing{Body: []byte("lost")}), "publish")
+	returned := next(returns)
+	check("return", []any{returned.ReplyCode, string(returned.Body)}, []any{uint16(amqp.NoRoute), "lost"})
+
+	rpc(conn)
 }
 
-func check(name string, err error) {
+// rpc makes a call and answers it through direct reply-to; client and server are channels of their own.
+func rpc(conn *amqp.Connection) {
+	const replyTo = "amq.rabbitmq.reply-to"
+	server, err := conn.Channel()
+	failOn(err, "open a channel")
+	client, err := conn.Channel()
+	failOn(err, "open a channel")
+	queue, err := server.QueueDeclare("", false, false, true, false, nil)
+	failOn(err, "declare")
+	requests, err := server.Consume(queue.Name, "", true, false, false, false, nil)
+	failOn(err, "consume requests")
+	replies, err := client.Consume(replyTo, "", true, false, false, false, nil)
+	failOn(err, "consume replies")
+
+	failOn(client.Publish("", queue.Name, false, false, amqp.Publishing{
+		ReplyTo: replyTo, CorrelationId: "42", Body: []byte("ping")}), "call")
+	request := next(requests)
+	failOn(server.Publish("", request.ReplyTo, false, false, amqp.Publishing{
+		CorrelationId: request.CorrelationId, Body: append(request.Body, " pong"...)}), "answer")
+	reply := next(replies)
+	check("rpc", []string{reply.CorrelationId, string(reply.Body)}, []string{"42", "ping pong"})
+}
+
+func failOn(err error, doing string) {
 	if err != nil {
-		log.Fatalf("FAILED %s: %v", name, err)
+		log.Fatalf("FAILED %s: %v", doing, err)
+	}
+}
+
+func check(name string, got, want any) {
+	if !reflect.DeepEqual(got, want) {
+		log.Fatalf("FAILED %s: got %v, want %v", name, got, want)
 	}
 	fmt.Println("ok", name)
 }
 
-func confirm(ch *amqp.Channel, queue string) error {
-	if err := ch.Confirm(false); err != nil {
-		return err
-	}
-	for _, body := range []string{"one", "two", "three"} {
-		ctx, cancel := context.WithTimeout(context.Background(), patience)
-		defer cancel()
-		confirmation, err := ch.PublishWithDeferredConfirmWithContext(ctx, "", queue, false, false, amqp.Publishing{
-			ContentType: "text/plain", MessageId: body, Headers: amqp.Table{"n": int32(len(body))}, Body: []byte(body)})
-		if err != nil {
-			return err
-		}
-		if acked, err := confirmation.WaitContext(ctx); err != nil || !acked {
-			return fmt.Errorf("publishing %q: acked %v, %v", body, acked, err)
-		}
-	}
-	return nil
-}
-
-func get(ch *amqp.Channel, queue string) error {
-	d, ok, err := ch.Get(queue, false)
-	if err != nil || !ok {
-		return fmt.Errorf("got nothing: %v", err)
-	}
-	if string(d.Body) != "one" || d.MessageId != "one" || d.Headers["n"] != int32(3) || d.MessageCount != 2 {
-		return fmt.Errorf("got %q with id %q, headers %v, %d left", d.Body, d.MessageId, d.Headers, d.MessageCount)
-	}
-	return d.Ack(false)
-}
-
-func consume(ch *amqp.Channel, queue string) error {
-	deliveries, err := ch.Consume(queue, "reader", false, false, false, false, nil)
-	if err != nil {
-		return err
-	}
-	for _, want := range []string{"two", "three"} {
-		d, err := next(deliveries)
-		if err != nil || string(d.Body) != want || d.Redelivered {
-			return fmt.Errorf("want %q: got %q, redelivered %v, %v", want, d.Body, d.Redelivered, err)
-		}
-		if err := d.Ack(false); err != nil {
-			return err
-		}
-	}
-	return ch.Cancel("reader", false)
-}
-
-func reject(ch *amqp.Channel, queue string) error {
-	if err := ch.Publish("", queue, false, false, amqp.Publishing{Body: []byte("again")}); err != nil {
-		return err
-	}
-	deliveries, err := ch.Consume(queue, "refuser", false, false, false, false, nil)
-	if err != nil {
-		return err
-	}
-	for _, redelivered := range []bool{false, true} {
-		d, err := next(deliveries)
-		if err != nil || d.Redelivered != redelivered {
-			return fmt.Errorf("redelivered is %v, want %v: %v", d.Redelivered, redelivered, err)
-		}
-		if err := d.Reject(!redelivered); err != nil { // requeued the first time, dropped the second
-			return err
-		}
-	}
-	if err := ch.Cancel("refuser", false); err != nil {
-		return err
-	}
-	if _, ok, err := ch.Get(queue, true); ok || err != nil {
-		return fmt.Errorf("a message is left after its rejection: %v, %v", ok, err)
-	}
-	return nil
-}
-
-func mandatoryReturn(ch *amqp.Channel) error {
-	returns := ch.NotifyReturn(make(chan amqp.Return, 1))
-	if err := ch.Publish("", "no-such-queue", true, false, amqp.Publishing{Body: []byte("lost")}); err != nil {
-		return err
-	}
+// next is the next value from a channel of the library, which closes it when the AMQP channel ends.
+func next[T any](from <-chan T) (value T) {
 	select {
-	case r := <-returns:
-		if r.ReplyCode != amqp.NoRoute || r.RoutingKey != "no-such-queue" || string(r.Body) != "lost" {
-			return fmt.Errorf("returned %d %s %q", r.ReplyCode, r.ReplyText, r.Body)
-		}
-		return nil
-	case <-time.After(patience):
-		return errors.New("nothing came back")
-	}
-}
-
-// rpc calls a server on another channel through RabbitMQ's direct reply-to.
-func rpc(conn *amqp.Connection) error {
-	server, err := conn.Channel()
-	if err != nil {
-		return err
-	}
-	client, err := conn.Channel()
-	if err != nil {
-		return err
-	}
-	q, err := server.QueueDeclare("", false, false, true, false, nil)
-	if err != nil {
-		return err
-	}
-	requests, err := server.Consume(q.Name, "", true, false, false, false, nil)
-	if err != nil {
-		return err
-	}
-	replies, err := client.Consume("amq.rabbitmq.reply-to", "", true, false, false, false, nil)
-	if err != nil {
-		return err
-	}
-	if err := client.Publish("", q.Name, false, false, amqp.Publishing{
-		ReplyTo: "amq.rabbitmq.reply-to", CorrelationId: "42", Body: []byte("ping")}); err != nil {
-		return err
-	}
-	request, err := next(requests)
-	if err != nil {
-		return err
-	}
-	if err := server.Publish("", request.ReplyTo, false, false, amqp.Publishing{
-		CorrelationId: request.CorrelationId, Body: append(request.Body, " pong"...)}); err != nil {
-		return err
-	}
-	reply, err := next(replies)
-	if err != nil || reply.CorrelationId != "42" || string(reply.Body) != "ping pong" {
-		return fmt.Errorf("reply %q with correlation %q: %v", reply.Body, reply.CorrelationId, err)
-	}
-	return nil
-}
-
-func next(deliveries <-chan amqp.Delivery) (amqp.Delivery, error) {
-	select {
-	case d, ok := <-deliveries:
+	case v, ok := <-from:
 		if !ok {
-			return d, errors.New("the channel was closed")
+			log.Fatal("FAILED: the channel was closed")
 		}
-		return d, nil
+		return v
 	case <-time.After(patience):
-		return amqp.Delivery{}, errors.New("no delivery")
+		log.Fatal("FAILED: nothing came")
+		return value
 	}
 }
