@@ -146,7 +146,12 @@ func amqp091(ctx context.Context, t *tree) (outcome, error) {
 		return outcome{}, err
 	}
 	defer os.RemoveAll(data)
-	cmd := command(ctx, "go", "run", "./test/amqp091", "--", binary, "server", "--data-dir", data,
+	// Not by go run, which would not pass on a signal.
+	const program = "build/amqp091"
+	if out, err := command(ctx, "go", "build", "-o", program, "./test/amqp091").CombinedOutput(); err != nil {
+		return outcome{}, fmt.Errorf("build the suite's runner: %w\n%s", err, out)
+	}
+	cmd := command(ctx, program, "--", binary, "server", "--data-dir", data,
 		"--listen", "127.0.0.1:5672", "--http", "127.0.0.1:15672", "--metrics", "127.0.0.1:15692")
 	cmd.Env = append(os.Environ(), "WARREN_PRODUCT=RabbitMQ", "WARREN_PRODUCT_VERSION=4.3.6")
 	o, err := counted(cmd)

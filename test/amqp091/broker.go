@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net"
@@ -14,7 +15,7 @@ import (
 
 // startBroker runs command until the returned function is called, and waits until it listens where the suite looks.
 // What the broker prints goes to the file log; its end is shown if the broker does not come up.
-func startBroker(command []string, log string) (stop func(), err error) {
+func startBroker(ctx context.Context, command []string, log string) (stop func(), err error) {
 	file, err := os.Create(log)
 	if err != nil {
 		return nil, err
@@ -44,6 +45,9 @@ func startBroker(command []string, log string) (stop func(), err error) {
 			select {
 			case err := <-ended:
 				return nil, fmt.Errorf("the broker ended at its start: %v\n%s", err, tail(log))
+			case <-ctx.Done():
+				stop()
+				return nil, ctx.Err()
 			case <-time.After(50 * time.Millisecond):
 			}
 			if time.Now().After(deadline) {

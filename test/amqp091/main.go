@@ -15,10 +15,13 @@
 package main
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
+	"syscall"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -63,7 +66,10 @@ func main() {
 	if o.inside {
 		run = inside
 	}
-	ok, err := run(o)
+	// An interrupt ends the suite, then the broker, then this program and what it has put on disk.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ok, err := run(ctx, o)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "amqp091:", err)
 		os.Exit(2)
@@ -75,13 +81,13 @@ func main() {
 
 // outside prepares, where the network is still there, everything that the namespace needs, and runs this program again
 // inside it.
-func outside(o options) (bool, error) {
+func outside(ctx context.Context, o options) (bool, error) {
 	dir, err := os.MkdirTemp("", "amqp091-")
 	if err != nil {
 		return false, err
 	}
 	defer os.RemoveAll(dir)
-	if err := buildSuite(dir); err != nil {
+	if err := buildSuite(ctx, dir); err != nil {
 		return false, err
 	}
 	args := []string{"-inside", "-dir", dir, "-expect", o.expect, "-record", o.record, "-log", o.log,
@@ -93,11 +99,11 @@ func outside(o options) (bool, error) {
 		}
 		defer stop()
 	}
-	return runInNamespace(append(append(args, "--"), o.broker...))
+	return runInNamespace(ctx, append(append(args, "--"), o.broker...))
 }
 
 // inside runs in the namespace: it brings the broker up, runs the suite and judges it.
-func inside(o options) (bool, error) {
+func inside(ctx context.Context, o options) (bool, error) {
 	if err := raiseLoopback(); err != nil {
 		return false, err
 	}
@@ -108,7 +114,7 @@ func inside(o options) (bool, error) {
 		}
 		defer stop()
 	} else {
-		stop, err := startBroker(o.broker, filepath.Join(o.dir, "broker.log"))
+		stop, err := startBroker(ctx, o.broker, filepath.Join(o.dir, "broker.log"))
 		if err != nil {
 			return false, err
 		}
@@ -118,7 +124,7 @@ func inside(o options) (bool, error) {
 	if err := announcesRabbitMQ(); err != nil {
 		return false, err
 	}
-	result, err := runSuite(o)
+	result, err := runSuite(ctx, o)
 	if err != nil {
 		return false, err
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,11 +13,12 @@ import (
 )
 
 // runInNamespace runs this program again with args in a new network namespace and reports whether it succeeded.
-func runInNamespace(args []string) (bool, error) {
+func runInNamespace(ctx context.Context, args []string) (bool, error) {
 	// The kernel ends the child when the thread that made it ends, so keep the thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	cmd := exec.Command("/proc/self/exe", args...)
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGTERM}
 	if os.Geteuid() != 0 {
@@ -57,4 +59,10 @@ func raiseLoopback() error {
 // endWithParent makes the kernel terminate the process of attr when this program dies.
 func endWithParent() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+}
+
+// endWithChildren makes cmd's context kill the children of its process too.
+func endWithChildren(cmd *exec.Cmd) {
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM, Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 }
