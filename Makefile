@@ -1,0 +1,29 @@
+# make run      build Warren and start one node, with its data in ./warren-data
+# make test     run all tests that this machine can run; the list at the end says what was left out
+# make bench    measure Warren against RabbitMQ; W="transient fanout" measures a part
+# make build    build/warren
+# make fmt      format the Go code
+#
+# Only Go is needed for run, build and fmt. docs/testing.md tells about the tests.
+
+export CGO_ENABLED = 0
+
+.PHONY: build run test bench fmt clean
+
+build:
+	go build -trimpath -o build/warren .
+
+run: build
+	exec build/warren server --data-dir ./warren-data
+
+test:
+	go run ./test/all $(PARTS)
+
+bench:
+	go run ./bench/compare $(W)
+
+fmt:
+	go fmt ./...
+
+clean:
+	rm -rf build

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package main
+
+func needsNamespaces() string { return "network namespaces, which only Linux has" }
