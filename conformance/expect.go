@@ -121,9 +121,12 @@ func (r *run) matchClose(s *step, p *peer, ch uint16, e event, kind string) erro
 		}
 		class, _ := asInteger(e.msg.values["class-id"])
 		method, _ := asInteger(e.msg.values["method-id"])
-		want := s.words[0]
-		if st := p.state(ch); want == "" && st.last != nil {
-			want = st.last.name
+		want, last := s.words[0], p.state(ch).last
+		if s.verb == "!!" && s.channel < 0 {
+			last = p.last
+		}
+		if want == "" && last != nil {
+			want = last.name
 		}
 		if got := methodName(uint16(class), uint16(method)); got != want && want != "any" {
 			return fmt.Errorf("failing method %s, expected %s", got, want)

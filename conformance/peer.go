@@ -69,7 +69,8 @@ type peer struct {
 	hold     bool          // "together": collect instead of write
 	held     []byte
 	channels map[uint16]*channelState
-	tune     message // the last connection.tune
+	tune     message     // the last connection.tune
+	last     *methodSpec // sent on any channel
 
 	arrived chan struct{} // holds a token after something came
 	readers sync.WaitGroup
@@ -345,7 +346,7 @@ func (p *peer) send(channel uint16, m message, alone bool) error {
 	}
 	p.log.add("%s/%d  > %s", p.name, channel, m)
 	st := p.state(channel)
-	st.last = m.spec
+	p.last, st.last = m.spec, m.spec
 	switch m.spec.name {
 	case "basic.publish":
 		if st.confirms {

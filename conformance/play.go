@@ -294,7 +294,7 @@ func (r *run) sendRaw(s *step, p *peer, ch uint16) error {
 	values := map[string]any{}
 	for _, f := range s.fields {
 		spec, ok := findField(propertySpecs, f.name)
-		if !ok {
+		if !ok || s.words[0] == "frame" {
 			spec.domain = "long"
 		}
 		if f.name == "payload" || f.name == "properties" {
@@ -349,7 +349,8 @@ func (r *run) sendRaw(s *step, p *peer, ch uint16) error {
 			b = b[:len(b)-1]
 		}
 		if len(payload) >= 4 && number("type", frameMethod) == frameMethod {
-			p.state(ch).last = methodsByID[binary.BigEndian.Uint32([]byte(payload))]
+			p.last = methodsByID[binary.BigEndian.Uint32([]byte(payload))]
+			p.state(ch).last = p.last
 		}
 	default:
 		return fmt.Errorf("%q cannot be sent", s.words[0])
@@ -452,7 +453,7 @@ func (r *run) match(e event, m *methodSpec, fields []fieldLiteral, body *literal
 			case !ok:
 				return fmt.Errorf("%s is missing", f.name)
 			}
-			if err := vars.match(f.value, v); err != nil {
+			if err := vars.match(textual(f.value, v), v); err != nil {
 				return fmt.Errorf("%s: %w", f.name, err)
 			}
 		}
@@ -462,11 +463,8 @@ func (r *run) match(e event, m *methodSpec, fields []fieldLiteral, body *literal
 		if body == nil {
 			return nil
 		}
-		want := *body
-		if want.kind == kindBytes {
-			want = literal{kind: kindTyped, text: "S", items: []literal{*body}}
-		}
-		if err := vars.match(want, string(e.msg.body)); err != nil {
+		got := string(e.msg.body)
+		if err := vars.match(textual(*body, got), got); err != nil {
 			return fmt.Errorf("body: %w", err)
 		}
 		return nil
@@ -476,6 +474,14 @@ func (r *run) match(e event, m *methodSpec, fields []fieldLiteral, body *literal
 	}
 	maps.Copy(r.vars, vars)
 	return nil
+}
+
+// textual makes hex"..." a string where a field or a body, which are strings, is compared.
+func textual(l literal, got any) literal {
+	if _, ok := got.(string); ok && l.kind == kindBytes {
+		return literal{kind: kindTyped, text: "S", items: []literal{l}}
+	}
+	return l
 }
 
 func (r *run) http(s *step) error {

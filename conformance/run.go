@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -9,6 +10,7 @@ import (
 	"net"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,7 +28,7 @@ type Options struct {
 	Match *regexp.Regexp
 	// Cases replaces the transcripts of the package.
 	Cases []Case
-	// Parallel is how many cases run at a time, 1..; 0 means 16.
+	// Parallel is how many cases run at a time, 1..; 0 means 64.
 	Parallel int
 	// Limit is how long an expected answer may take where the transcript does not say; 0 means 10 s.
 	Limit time.Duration
@@ -74,7 +76,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	}
 	parallel := o.Parallel
 	if parallel <= 0 {
-		parallel = 16
+		parallel = 64
 	}
 	next := make(chan int)
 	var workers sync.WaitGroup
@@ -96,7 +98,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 			}
 		}()
 	}
-	for i := range report.Results {
+	for _, i := range longestFirst(report.Results) {
 		select {
 		case next <- i:
 		case <-ctx.Done():
@@ -107,6 +109,29 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	workers.Wait()
 	report.Duration = time.Since(started)
 	return report, nil
+}
+
+// longestFirst orders cases by how long they must wait, so that the waits overlap with everything else.
+func longestFirst(results []Result) []int {
+	order := make([]int, len(results))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Compare(waits(results[b].Case.steps), waits(results[a].Case.steps))
+	})
+	return order
+}
+
+func waits(steps []*step) time.Duration {
+	var d time.Duration
+	for _, s := range steps {
+		if d += s.after; s.verb == "nothing" {
+			d += s.limit
+		}
+		d += waits(s.steps) * time.Duration(max(s.count, 1))
+	}
+	return d
 }
 
 func newTarget(o Options) (target, error) {

@@ -272,7 +272,7 @@ func (s *step) compileVerb(sc *scanner) error {
 	case "names":
 		s.words = strings.Fields(sc.rest())
 		return nil
-	case "tcp", "unopened", "drop", "reset", "closes", "ignore", "either", "or", "together":
+	case "tcp", "unopened", "drop", "reset", "ignore", "either", "or", "together":
 		return s.finish(sc)
 	case "any":
 		s.verb = "any order"
@@ -280,7 +280,7 @@ func (s *step) compileVerb(sc *scanner) error {
 			return errors.New("any what?")
 		}
 		return s.finish(sc)
-	case "nothing":
+	case "nothing", "closes":
 		var err error
 		if sc.acceptWord("within") {
 			s.limit, err = time.ParseDuration(sc.word(""))
