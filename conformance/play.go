@@ -272,7 +272,7 @@ func (r *run) send(s *step, p *peer, ch uint16) error {
 	st := p.state(ch)
 	switch m.spec.name {
 	case "channel.close-ok":
-		*st = channelState{byHand: st.byHand && st.open, ignored: st.ignored}
+		*st = channelState{ignored: st.ignored}
 	case "connection.close-ok":
 		p.ready = false
 	case "channel.close":

@@ -163,7 +163,7 @@ func parseCase(file string, block []sourceLine) ([]Case, error) {
 }
 
 func splitRow(s string) []string {
-	cells := strings.Split(s, " | ")
+	cells := strings.Split(" "+s+" ", " | ")
 	for i := range cells {
 		cells[i] = strings.TrimSpace(cells[i])
 	}
