@@ -74,6 +74,8 @@ func (r *run) accept(s *step, p *peer, ch uint16, e event) error {
 		p.state(ch).byHand = true
 	case "channel.close-ok":
 		*p.state(ch) = channelState{ignored: p.state(ch).ignored}
+	case "basic.ack", "basic.nack":
+		return p.state(ch).confirm(e)
 	}
 	return nil
 }

@@ -408,7 +408,7 @@ func (r *run) callStep(s *step, p *peer, ch uint16) error {
 		if err = r.matchReply(s, e); err == nil || !s.eventual || time.Now().After(deadline) {
 			return err
 		}
-		if e.name() == "basic.get-ok" && m.values["no-ack"] != true {
+		if e.name() == "basic.get-ok" {
 			return err // asking again would take another message
 		}
 		select {
