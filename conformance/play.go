@@ -252,7 +252,7 @@ func (r *run) note(m message) {
 	if verb != "declare" || m.values["passive"] == true {
 		return
 	}
-	if name, _ := m.values[kind].(string); strings.HasPrefix(name, "cf-"+r.target.id) {
+	if name, _ := m.values[kind].(string); strings.Contains(name, "cf-"+r.target.id) {
 		r.declared = append(r.declared, kind+" "+name)
 	}
 }
