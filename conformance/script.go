@@ -99,10 +99,10 @@ func parseFile(name, text string) ([]Case, error) {
 	for raw := range strings.Lines(text) {
 		number++
 		trimmed := strings.TrimSpace(raw)
-		if trimmed == "" || trimmed[0] == '#' {
-			continue
-		}
 		indent := len(raw) - len(strings.TrimLeft(raw, " \t"))
+		if trimmed == "" || trimmed[0] == '#' && indent == 0 {
+			continue // an indented # may be a binding key
+		}
 		l := sourceLine{number, indent, trimmed}
 		switch {
 		case indent > 0 && len(blocks) > 0:
@@ -139,6 +139,9 @@ func parseCase(file string, block []sourceLine) ([]Case, error) {
 	if columns == nil {
 		c, err := compileCase(Case{File: file, Name: name, Line: head.number}, body)
 		return []Case{c}, err
+	}
+	if len(rows) == 0 {
+		return nil, fmt.Errorf("%d: rows without a row", head.number)
 	}
 	var cases []Case
 	for _, row := range rows {
