@@ -478,7 +478,8 @@ func (r *run) match(e event, m *methodSpec, fields []fieldLiteral, body *literal
 
 // textual makes hex"..." a string where a field or a body, which are strings, is compared.
 func textual(l literal, got any) literal {
-	if _, ok := got.(string); ok && l.kind == kindBytes {
+	made := l.kind == kindTyped && (l.text == "join" || l.text == "random")
+	if _, ok := got.(string); ok && (l.kind == kindBytes || made) {
 		return literal{kind: kindTyped, text: "S", items: []literal{l}}
 	}
 	return l

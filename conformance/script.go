@@ -384,7 +384,7 @@ func (s *step) compileFields(sc *scanner) error {
 			s.hasTail, fields, body = true, &s.reply, &s.tail
 			continue
 		}
-		if c := sc.s[sc.i]; c == '"' || c == '`' || c == '~' || c == '?' || strings.HasPrefix(sc.s[sc.i:], `hex"`) {
+		if sc.atBody() {
 			l, err := sc.literal("")
 			if err != nil {
 				return err
@@ -406,11 +406,23 @@ func (s *step) compileFields(sc *scanner) error {
 	return nil
 }
 
+// atBody reports whether a value comes that is no field: a body.
+func (s *scanner) atBody() bool {
+	rest := s.s[s.i:]
+	return strings.ContainsRune("\"`~?", rune(rest[0])) || rest == "_" || strings.HasPrefix(rest, `hex"`) ||
+		strings.HasPrefix(rest, "join(") || strings.HasPrefix(rest, "random(")
+}
+
+// anyCode is the count of an error step whose code is "_".
+const anyCode = -1
+
 // compileError reads "! 404 (basic.publish) text".
 func (s *step) compileError(sc *scanner) error {
-	var err error
-	if s.count, err = strconv.Atoi(sc.word("")); err != nil {
-		return err
+	code, err := sc.word(""), error(nil)
+	if s.count = anyCode; code != "_" {
+		if s.count, err = strconv.Atoi(code); err != nil {
+			return err
+		}
 	}
 	s.words = []string{""}
 	if sc.accept("(") {

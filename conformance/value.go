@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"regexp"
 	"sort"
 	"strconv"
@@ -172,9 +173,12 @@ func (s *scanner) literal(stop string) (literal, error) {
 // typeOpen returns the length of a type name that is followed by '(', or 0.
 func (s *scanner) typeOpen() int {
 	rest := s.s[s.i:]
+	for _, name := range []string{"raw", "join", "random"} {
+		if strings.HasPrefix(rest, name+"(") {
+			return len(name)
+		}
+	}
 	switch {
-	case strings.HasPrefix(rest, "raw("):
-		return 3
 	case len(rest) > 1 && rest[1] == '(' && strings.IndexByte(typeLetters, rest[0]) >= 0:
 		return 1
 	}
@@ -346,6 +350,9 @@ func (v scope) typed(l literal) (any, error) {
 	if l.text == "raw" && len(l.items) == 2 && len(l.items[0].text) == 1 {
 		return rawField{l.items[0].text[0], l.items[1].data}, nil
 	}
+	if l.text == "join" || l.text == "random" {
+		return v.octets(l)
+	}
 	if l.text == "D" && len(l.items) == 2 {
 		scale, err1 := strconv.ParseUint(l.items[0].text, 10, 8)
 		value, err2 := strconv.ParseUint(l.items[1].text, 10, 32)
@@ -389,6 +396,38 @@ func (v scope) typed(l literal) (any, error) {
 		}
 	}
 	return inner, nil // t, S, x, A, F around a literal of that type
+}
+
+// octets makes join(a, b, ...) and random(seed, size): the same octets for the same seed, on every run.
+func (v scope) octets(l literal) ([]byte, error) {
+	values := make([]any, len(l.items))
+	for i, item := range l.items {
+		var err error
+		if values[i], err = v.value(item); err != nil {
+			return nil, err
+		}
+	}
+	if l.text == "join" {
+		out := []byte{}
+		for _, value := range values {
+			out = append(out, asText(value)...)
+		}
+		return out, nil
+	}
+	if len(values) != 2 {
+		return nil, errors.New("random(seed, size)")
+	}
+	seed, ok1 := asInteger(values[0])
+	size, ok2 := asInteger(values[1])
+	if !ok1 || !ok2 || size < 0 || size > 32<<20 {
+		return nil, errors.New("random(seed, size)")
+	}
+	out := make([]byte, size)
+	source := rand.NewPCG(uint64(seed), 0)
+	for i := range out {
+		out[i] = byte(source.Uint64())
+	}
+	return out, nil
 }
 
 // field makes a literal the value of a method's field or a property.
