@@ -1,6 +1,7 @@
 package management
 
 import (
+	"encoding/json"
 	"reflect"
 	"strings"
 )
@@ -8,28 +9,41 @@ import (
 // A view is a struct whose json tags are RabbitMQ's field names. Columns and sort keys name its fields by paths such as
 // message_stats.publish_details.rate; they are found by reflection, so that items which are not shown are not encoded either.
 
-// columns say which fields of an object are wanted; nil means all.
-type columns map[string]columns
+// columns say which members of an object are wanted. Nil means all.
+type columns struct {
+	members map[string]*columns
+	// fields are those of the struct type that was met last, as far as they are wanted: a list is of one type.
+	of     reflect.Type
+	fields []field
+}
+
+// field is a wanted field of a view.
+type field struct {
+	key       []byte // its name and a colon, as JSON
+	index     []int
+	omitEmpty bool
+	below     *columns
+}
 
 // columnsOf reads the parameter columns: paths separated by commas.
-func columnsOf(parameter string) columns {
+func columnsOf(parameter string) *columns {
 	if parameter == "" {
 		return nil
 	}
-	tree := columns{}
+	tree := &columns{members: map[string]*columns{}}
 	for path := range strings.SplitSeq(parameter, ",") {
 		at := tree
 		parts := strings.Split(path, ".")
 		for i, part := range parts {
-			below, known := at[part]
+			below, known := at.members[part]
 			if known && below == nil {
-				break // the whole field is wanted already
+				break // the whole member is wanted already
 			}
 			if i == len(parts)-1 {
-				at[part] = nil
+				at.members[part] = nil
 			} else if !known {
-				below = columns{}
-				at[part] = below
+				below = &columns{members: map[string]*columns{}}
+				at.members[part] = below
 			}
 			at = below
 		}
@@ -38,14 +52,17 @@ func columnsOf(parameter string) columns {
 }
 
 // encode appends v as JSON, pruned to the columns.
-func (c columns) encode(dst []byte, v any) []byte {
+func (c *columns) encode(dst []byte, v any) []byte {
 	if c == nil {
 		return append(dst, encode(v)...)
 	}
 	return c.prune(dst, reflect.ValueOf(v))
 }
 
-func (c columns) prune(dst []byte, v reflect.Value) []byte {
+func (c *columns) prune(dst []byte, v reflect.Value) []byte {
+	if c == nil {
+		return append(dst, encode(v.Interface())...)
+	}
 	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
 		if v.IsNil() {
 			return append(dst, "null"...)
@@ -62,46 +79,56 @@ func (c columns) prune(dst []byte, v reflect.Value) []byte {
 			dst = c.prune(dst, v.Index(i))
 		}
 		return append(dst, ']')
-	case reflect.Struct, reflect.Map:
-	default:
-		return append(dst, encode(v.Interface())...)
+	case reflect.Map:
+		return c.pruneMap(dst, v)
+	case reflect.Struct:
+		return c.pruneStruct(dst, v)
+	}
+	return append(dst, encode(v.Interface())...)
+}
+
+func (c *columns) pruneMap(dst []byte, v reflect.Value) []byte {
+	kept := map[string]json.RawMessage{}
+	for name, below := range c.members {
+		if member := v.MapIndex(reflect.ValueOf(name)); member.IsValid() {
+			kept[name] = below.prune(nil, member)
+		}
+	}
+	return append(dst, encode(kept)...)
+}
+
+func (c *columns) pruneStruct(dst []byte, v reflect.Value) []byte {
+	if c.of != v.Type() {
+		c.learn(v.Type())
 	}
 	dst = append(dst, '{')
 	first := true
-	member := func(name string, value reflect.Value) {
-		below, wanted := c[name]
-		if !wanted {
-			return
+	for i := range c.fields {
+		f := &c.fields[i]
+		value, err := v.FieldByIndexErr(f.index)
+		if err != nil || f.omitEmpty && empty(value) {
+			continue
 		}
 		if !first {
 			dst = append(dst, ',')
 		}
 		first = false
-		dst = append(append(dst, encode(name)...), ':')
-		if below == nil {
-			dst = append(dst, encode(value.Interface())...)
-		} else {
-			dst = below.prune(dst, value)
-		}
-	}
-	if v.Kind() == reflect.Map {
-		for _, name := range v.MapKeys() {
-			member(name.String(), v.MapIndex(name))
-		}
-		return append(dst, '}')
-	}
-	for _, f := range reflect.VisibleFields(v.Type()) {
-		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
-		if name == "" || f.Anonymous {
-			continue
-		}
-		value, err := v.FieldByIndexErr(f.Index)
-		if err != nil || options == "omitempty" && empty(value) {
-			continue
-		}
-		member(name, value)
+		dst = f.below.prune(append(dst, f.key...), value)
 	}
 	return append(dst, '}')
+}
+
+// learn finds the wanted fields of a struct type.
+func (c *columns) learn(t reflect.Type) {
+	c.of, c.fields = t, nil
+	for _, f := range reflect.VisibleFields(t) {
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		below, wanted := c.members[name]
+		if name == "" || f.Anonymous || !wanted {
+			continue
+		}
+		c.fields = append(c.fields, field{append(encode(name), ':'), f.Index, options == "omitempty", below})
+	}
 }
 
 // empty is what encoding/json leaves out for omitempty.

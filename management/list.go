@@ -24,7 +24,7 @@ type query struct {
 	nothing        bool           // the pattern is no pattern: no item matches
 	sort           []string       // path of a field; nil: the list's own order
 	reverse        bool
-	columns        columns
+	columns        *columns
 	identity       bool // disable_stats: only what identifies an item
 	identityTotals bool // enable_queue_totals: and a queue's messages
 }

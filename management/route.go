@@ -25,7 +25,7 @@ type action func(*API, *request)
 type route struct {
 	path    []string
 	need    need
-	methods map[string]action
+	methods verbs
 }
 
 // request is one request with what was found out about it.
@@ -37,12 +37,23 @@ type request struct {
 }
 
 // on makes a route.
-func on(path string, need need, methods map[string]action) route {
+func on(path string, need need, methods verbs) route {
 	return route{strings.Split(strings.TrimPrefix(path, "/"), "/"), need, methods}
 }
 
-// get is the method table of what can only be read.
-func get(a action) map[string]action { return map[string]action{http.MethodGet: a} }
+// verbs are the actions of a route by method.
+type verbs map[string]action
+
+// get are the verbs of what can be read.
+func get(a action) verbs { return verbs{http.MethodGet: a} }
+
+// and adds methods.
+func (v verbs) and(a action, methods ...string) verbs {
+	for _, method := range methods {
+		v[method] = a
+	}
+	return v
+}
 
 // table lists the routes; the first that matches counts. Paths are below /api.
 func (a *API) table() []route {
@@ -50,7 +61,7 @@ func (a *API) table() []route {
 		on("/overview", manage, get((*API).overview)),
 		on("/whoami", manage, get((*API).whoami)),
 		on("/version", nobody, get((*API).version)),
-		on("/cluster-name", manage, get((*API).clusterName)),
+		on("/cluster-name", manage, get((*API).clusterName).and((*API).later, http.MethodPut)),
 		on("/nodes", monitor, get((*API).nodes)),
 		on("/nodes/:node", monitor, get((*API).node)),
 		on("/extensions", manage, get((*API).extensions)),
@@ -69,27 +80,27 @@ func (a *API) table() []route {
 		on("/health/checks/below-node-connection-limit", nobody, get((*API).checkConnectionLimit)),
 		on("/health/checks/ready-to-serve-clients", nobody, get((*API).checkReady)),
 		on("/vhosts", manage, get((*API).listVHosts)),
-		on("/vhosts/:vhost", admin, get((*API).oneVHost)),
+		on("/vhosts/:vhost", admin, get((*API).oneVHost).and((*API).later, http.MethodPut, http.MethodDelete)),
 		on("/vhosts/:vhost/connections", enter, get((*API).listConnections)),
 		on("/vhosts/:vhost/channels", enter, get((*API).listChannels)),
 		on("/queues", manage, get((*API).listQueues)),
 		on("/queues/detailed", manage, get((*API).listQueuesInFull)),
 		on("/queues/:vhost", enter, get((*API).listQueues)),
-		on("/queues/:vhost/:queue", enter, map[string]action{http.MethodGet: (*API).oneQueue, http.MethodPut: (*API).declareQueue, http.MethodDelete: (*API).deleteQueue}),
-		on("/queues/:vhost/:queue/contents", enter, map[string]action{http.MethodDelete: (*API).purgeQueue}),
+		on("/queues/:vhost/:queue", enter, verbs{http.MethodGet: (*API).oneQueue, http.MethodPut: (*API).declareQueue, http.MethodDelete: (*API).deleteQueue}),
+		on("/queues/:vhost/:queue/contents", enter, verbs{http.MethodDelete: (*API).purgeQueue}),
 		on("/queues/:vhost/:queue/bindings", enter, get((*API).queueBindings)),
 		on("/exchanges", manage, get((*API).listExchanges)),
 		on("/exchanges/:vhost", enter, get((*API).listExchanges)),
-		on("/exchanges/:vhost/:exchange", enter, get((*API).oneExchange)),
+		on("/exchanges/:vhost/:exchange", enter, get((*API).oneExchange).and((*API).later, http.MethodPut, http.MethodDelete)),
 		on("/exchanges/:vhost/:exchange/bindings/source", enter, get((*API).exchangeBindings)),
 		on("/exchanges/:vhost/:exchange/bindings/destination", enter, get((*API).exchangeBindings)),
 		on("/bindings", manage, get((*API).listBindings)),
 		on("/bindings/:vhost", enter, get((*API).listBindings)),
-		on("/bindings/:vhost/e/:source/:kind/:destination", enter, get((*API).pairBindings)),
-		on("/bindings/:vhost/e/:source/:kind/:destination/:properties", enter, get((*API).oneBinding)),
+		on("/bindings/:vhost/e/:source/:kind/:destination", enter, get((*API).pairBindings).and((*API).later, http.MethodPost)),
+		on("/bindings/:vhost/e/:source/:kind/:destination/:properties", enter, get((*API).oneBinding).and((*API).later, http.MethodDelete)),
 		on("/connections", manage, get((*API).listConnections)),
-		on("/connections/username/:user", manage, map[string]action{http.MethodGet: (*API).userConnections, http.MethodDelete: (*API).closeUserConnections}),
-		on("/connections/:connection", manage, map[string]action{http.MethodGet: (*API).oneConnection, http.MethodDelete: (*API).closeConnection}),
+		on("/connections/username/:user", manage, verbs{http.MethodGet: (*API).userConnections, http.MethodDelete: (*API).closeUserConnections}),
+		on("/connections/:connection", manage, verbs{http.MethodGet: (*API).oneConnection, http.MethodDelete: (*API).closeConnection}),
 		on("/connections/:connection/channels", manage, get((*API).connectionChannels)),
 		on("/channels", manage, get((*API).listChannels)),
 		on("/channels/:channel", manage, get((*API).oneChannel)),
@@ -98,10 +109,35 @@ func (a *API) table() []route {
 	}
 }
 
-// unbuilt are RabbitMQ's paths that do not exist here yet, by their first segment.
-var unbuilt = []string{"users", "permissions", "topic-permissions", "vhost-limits", "user-limits", "parameters", "global-parameters", "policies",
-	"operator-policies", "definitions", "feature-flags", "deprecated-features", "rebalance", "reset", "auth", "login", "config", "stream",
-	"shovels", "federation-links", "exchanges", "queues", "bindings", "vhosts", "nodes", "health", "connections"}
+// unbuilt are RabbitMQ's paths that are not built yet. A * stands for any segment, and what ends in /... for all below it too.
+var unbuilt = []string{"/users/...", "/permissions/...", "/topic-permissions/...", "/vhost-limits/...", "/user-limits/...", "/parameters/...",
+	"/global-parameters/...", "/policies/...", "/operator-policies/...", "/definitions/...", "/feature-flags/...", "/deprecated-features/...",
+	"/rebalance/queues", "/reset/...", "/auth/...", "/login", "/config/effective", "/stream/...", "/shovels/...", "/federation-links/...",
+	"/exchanges/*/*/publish", "/queues/*/*/get", "/queues/*/*/actions", "/queues/quorum/*/*/*", "/queues/quorum/*/*/*/*", "/nodes/*/memory/...",
+	"/vhosts/*/permissions", "/vhosts/*/topic-permissions", "/vhosts/*/start/*", "/vhosts/*/deletion/protection", "/connections/*/sessions",
+	"/health/checks/certificate-expiration/*/*", "/health/checks/quorum-queues-without-elected-leaders/...", "/health/checks/reached-target-cluster-size"}
+
+// isUnbuilt says whether RabbitMQ has something at that path and Warren not yet.
+func isUnbuilt(segments []string) bool {
+	return slices.ContainsFunc(unbuilt, func(pattern string) bool {
+		pattern, below := strings.CutSuffix(pattern[1:], "/...")
+		want := strings.Split(pattern, "/")
+		if len(segments) < len(want) || len(segments) > len(want) && !below {
+			return false
+		}
+		for i := range want {
+			if want[i] != "*" && want[i] != segments[i] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// later answers a method that RabbitMQ has and Warren not yet.
+func (a *API) later(r *request) {
+	a.fail(r.w, http.StatusNotImplemented, "not_implemented", r.Method+" of this path is not built yet")
+}
 
 // ServeHTTP answers one request.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -125,8 +161,8 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.serve(route, &request{w: w, Request: r, vars: vars})
 		return
 	}
-	if len(segments) > 0 && slices.Contains(unbuilt, segments[0]) {
-		a.fail(w, http.StatusNotImplemented, "not_implemented", "/api/"+segments[0]+" is not implemented in this form in this version of Warren")
+	if isUnbuilt(segments) {
+		a.fail(w, http.StatusNotImplemented, "not_implemented", "this path is not built yet")
 		return
 	}
 	a.missing(w)
