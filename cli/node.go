@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,9 +22,10 @@ import (
 // engine is the broker and the AMQP server, as far as a node needs to know them.
 type engine interface {
 	management.Broker
-	// Serve accepts AMQP connections until the listener is closed, and says why it stopped. With secure set, TLS comes first.
-	Serve(l net.Listener, secure bool) error
-	// Stop refuses new work, tells every client that the node goes down, and returns when all are gone or ctx ends.
+	// Listen accepts AMQP connections on an address until Stop, and returns the address it got. With secure set, TLS comes first.
+	Listen(address string, secure bool) (net.Addr, error)
+	// Stop closes the addresses, tells every client that the node goes down, and returns when all are gone; those who have not gone when
+	// ctx ends are cut off.
 	Stop(ctx context.Context) error
 }
 
@@ -32,15 +34,16 @@ type opener func(cfg config.Config, version string, memory uint64, log *slog.Log
 
 // listener is an address in use.
 type listener struct {
-	net.Listener
-	protocol string // as the management API calls it
+	net.Addr
+	protocol string       // as the management API calls it
+	http     net.Listener // nil for AMQP, whose sockets are the engine's
 }
 
 // shown is the address in a form that a client on this machine can use.
 func (l listener) shown() string {
-	at, ok := l.Addr().(*net.TCPAddr)
+	at, ok := l.Addr.(*net.TCPAddr)
 	if !ok {
-		return l.Addr().String()
+		return l.Addr.String()
 	}
 	host := at.IP.String()
 	if at.IP.IsUnspecified() {
@@ -58,7 +61,6 @@ type node struct {
 	failed    chan error // a listener that ended by itself
 	cancel    context.CancelFunc
 	running   sync.WaitGroup
-	stopping  chan struct{} // closed when stop begins
 }
 
 // start opens the engine and all addresses, serves, and writes the ports file. If one step fails, what was opened is closed again.
@@ -66,7 +68,7 @@ func start(cfg config.Config, memory uint64, open opener, log *slog.Logger) (sta
 	if err := os.MkdirAll(cfg.DataDir, 0o750); err != nil {
 		return nil, &failure{code: exitConfig, text: "cannot make the data directory: " + err.Error(), err: err, remedy: "Choose another with --data-dir."}
 	}
-	n := &node{portsFile: cfg.PortsFile, stopping: make(chan struct{})}
+	n := &node{portsFile: cfg.PortsFile}
 	defer func() {
 		if err != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), stopTime)
@@ -74,22 +76,6 @@ func start(cfg config.Config, memory uint64, open opener, log *slog.Logger) (sta
 			_ = n.stop(ctx) // the error that is told came first
 		}
 	}()
-	for _, group := range []struct {
-		addresses            []string
-		protocol, what, flag string
-	}{
-		{cfg.AMQP, "amqp", "AMQP", "listen"}, {cfg.AMQPS, "amqp/ssl", "AMQP over TLS", "tls-listen"},
-		{some(cfg.HTTP), "http", "the HTTP API", "http"}, {some(cfg.Metrics), "http/prometheus", "metrics", "metrics"},
-	} {
-		for _, address := range group.addresses {
-			l, err := net.Listen("tcp", address)
-			if err != nil {
-				return nil, refusedListener(group.what, address, group.flag, plain(err))
-			}
-			n.listeners = append(n.listeners, listener{l, group.protocol})
-		}
-	}
-	n.failed = make(chan error, len(n.listeners))
 	version := cfg.ProductVersion
 	if version == "" {
 		version = release
@@ -99,6 +85,9 @@ func start(cfg config.Config, memory uint64, open opener, log *slog.Logger) (sta
 		if !errors.As(err, &f) {
 			err = &failure{code: exitSoftware, text: "the broker did not start: " + err.Error(), err: err}
 		}
+		return nil, err
+	}
+	if err := n.listen(cfg); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -112,6 +101,33 @@ func start(cfg config.Config, memory uint64, open opener, log *slog.Logger) (sta
 	return n, nil
 }
 
+// listen opens all addresses.
+func (n *node) listen(cfg config.Config) error {
+	for _, group := range []struct {
+		addresses            []string
+		protocol, what, flag string
+	}{
+		{some(cfg.HTTP), "http", "the HTTP API", "http"}, {some(cfg.Metrics), "http/prometheus", "metrics", "metrics"},
+		{cfg.AMQP, "amqp", "AMQP", "listen"}, {cfg.AMQPS, "amqp/ssl", "AMQP over TLS", "tls-listen"}, // last: clients come when all is there
+	} {
+		for _, address := range group.addresses {
+			l := listener{protocol: group.protocol}
+			var err error
+			if strings.HasPrefix(group.protocol, "amqp") {
+				l.Addr, err = n.engine.Listen(address, group.protocol == "amqp/ssl")
+			} else if l.http, err = net.Listen("tcp", address); err == nil {
+				l.Addr = l.http.Addr()
+			}
+			if err != nil {
+				return refusedListener(group.what, address, group.flag, plain(err))
+			}
+			n.listeners = append(n.listeners, l)
+		}
+	}
+	n.failed = make(chan error, len(n.listeners))
+	return nil
+}
+
 // serve starts a goroutine for each listener and one for the samples; stop waits for them.
 func (n *node) serve(ctx context.Context, cfg config.Config, version string, memory uint64, log *slog.Logger) {
 	o := management.Options{
@@ -123,29 +139,19 @@ func (n *node) serve(ctx context.Context, cfg config.Config, version string, mem
 	api := management.New(o)
 	n.running.Go(func() { api.Run(ctx) })
 	for _, l := range n.listeners {
-		var accept func() error
-		switch l.protocol {
-		case "amqp", "amqp/ssl":
-			accept = func() error { return n.engine.Serve(l.Listener, l.protocol == "amqp/ssl") }
-		default:
-			handler := http.Handler(api)
-			if l.protocol == "http/prometheus" {
-				handler = api.Metrics()
-			}
-			service := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
-				MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
-			n.services = append(n.services, service)
-			accept = func() error { return service.Serve(l.Listener) }
+		if l.http == nil {
+			continue
 		}
+		handler := http.Handler(api)
+		if l.protocol == "http/prometheus" {
+			handler = api.Metrics()
+		}
+		service := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, IdleTimeout: 2 * time.Minute,
+			MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+		n.services = append(n.services, service)
 		n.running.Go(func() {
-			err := accept()
-			if err == nil {
-				err = net.ErrClosed
-			}
-			select {
-			case <-n.stopping:
-			default:
-				n.failed <- fmt.Errorf("the listener of %s at %s ended: %w", l.protocol, l.Addr(), err)
+			if err := service.Serve(l.http); !errors.Is(err, http.ErrServerClosed) {
+				n.failed <- fmt.Errorf("the listener of %s at %s ended: %w", l.protocol, l.Addr, err)
 			}
 		})
 	}
@@ -154,7 +160,7 @@ func (n *node) serve(ctx context.Context, cfg config.Config, version string, mem
 // shownListeners are the addresses in use, for the management API.
 func (n *node) shownListeners() (list []management.Listener) {
 	for _, l := range n.listeners {
-		if at, ok := l.Addr().(*net.TCPAddr); ok {
+		if at, ok := l.Addr.(*net.TCPAddr); ok {
 			list = append(list, management.Listener{Protocol: l.protocol, Host: at.IP.String(), Port: at.Port, TLS: l.protocol == "amqp/ssl"})
 		}
 	}
@@ -192,11 +198,10 @@ func (n *node) writePorts(path string) error {
 // stop ends the node: no new connections, clients are told, the HTTP services finish what they answer. It may be called on a node that is
 // only partly started.
 func (n *node) stop(ctx context.Context) error {
-	close(n.stopping)
 	var errs []error
 	for _, l := range n.listeners {
-		if l.protocol == "amqp" || l.protocol == "amqp/ssl" || n.cancel == nil {
-			_ = l.Close() // it has nothing to lose
+		if l.http != nil && n.cancel == nil {
+			_ = l.http.Close() // nobody was served yet
 		}
 	}
 	if n.engine != nil {

@@ -30,30 +30,41 @@ type hollow struct {
 	management.Broker
 	cfg     config.Config
 	version string
-	secure  []bool
-	mu      sync.Mutex // guards secure and stopped
-	stopped bool
 	linger  chan struct{} // if not nil, Stop waits for it
+
+	secure    []bool
+	listeners []net.Listener
+	mu        sync.Mutex // guards stopped
+	stopped   bool
 }
 
-func (h *hollow) Serve(l net.Listener, secure bool) error {
-	h.mu.Lock()
-	h.secure = append(h.secure, secure)
-	h.mu.Unlock()
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return err
-		}
-		fmt.Fprintln(c, "hello")
-		c.Close()
+func (h *hollow) Listen(address string, secure bool) (net.Addr, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("AMQP listener: %w", err)
 	}
+	h.secure = append(h.secure, secure)
+	h.listeners = append(h.listeners, l)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			fmt.Fprintln(c, "hello")
+			c.Close()
+		}
+	}()
+	return l.Addr(), nil
 }
 
 func (h *hollow) Stop(ctx context.Context) error {
 	h.mu.Lock()
 	h.stopped = true
 	h.mu.Unlock()
+	for _, l := range h.listeners {
+		l.Close()
+	}
 	if h.linger != nil {
 		<-h.linger
 	}
@@ -231,6 +242,7 @@ func TestStartFailures(t *testing.T) {
 		want   string
 	}{
 		{[]string{"--http", taken.Addr().String()}, nil, 69, "cannot listen for the HTTP API on " + taken.Addr().String() + ": something else does\nStop that, or choose another address with --http."},
+		{[]string{"--listen", taken.Addr().String()}, nil, 69, "cannot listen for AMQP on " + taken.Addr().String() + ": something else does\nStop that, or choose another address with --listen."},
 		{[]string{"--data-dir", filepath.Join(file, "x")}, nil, 78, "cannot make the data directory"},
 		{[]string{"--ports-file", filepath.Join(file, "x")}, nil, 78, "cannot write the ports file"},
 		{[]string{"--set", "log.file=" + filepath.Join(file, "x")}, nil, 78, "cannot write the log"},
