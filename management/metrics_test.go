@@ -220,3 +220,36 @@ func FuzzLabel(f *testing.F) {
 		}
 	})
 }
+
+// The families of queues, channels, connections and exchanges, by the name under which /metrics/detailed knows them.
+// Source: RabbitMQ docs, prometheus.
+func TestFamilyNames(t *testing.T) {
+	api := New(Options{Broker: metricsFake(), Node: "n"})
+	for family, want := range map[string]string{
+		"queue_coarse_metrics": "queue_messages queue_messages_ready queue_messages_unacked",
+		"queue_consumer_count": "queue_consumers",
+		"queue_metrics": "queue_consumer_capacity queue_consumer_utilisation queue_consumers queue_head_message_timestamp queue_messages_bytes queue_messages_persistent " +
+			"queue_messages_persistent_bytes queue_messages_ready_bytes queue_messages_unacked_bytes queue_process_memory_bytes",
+		"queue_delivery_metrics": "queue_get_ack_total queue_get_empty_total queue_get_total queue_messages_acked_total queue_messages_delivered_ack_total " +
+			"queue_messages_delivered_total queue_messages_redelivered_total",
+		"channel_metrics":           "channel_acks_uncommitted channel_consumers channel_messages_unacked channel_messages_uncommitted channel_messages_unconfirmed channel_prefetch consumer_prefetch",
+		"connection_coarse_metrics": "connection_incoming_bytes_total connection_outgoing_bytes_total",
+		"connection_metrics":        "connection_channels connection_incoming_packets_total connection_outgoing_packets_total connection_pending_packets",
+		"connection_churn_metrics": "channels_closed_total channels_opened_total connections_closed_total connections_opened_total queues_created_total queues_declared_total " +
+			"queues_deleted_total",
+		"exchange_metrics": "exchange_messages_published_total",
+	} {
+		var names []string
+		for line := range strings.SplitSeq(scrape(t, api, "/metrics/detailed?family="+family), "\n") {
+			if rest, ok := strings.CutPrefix(line, "# TYPE rabbitmq_detailed_"); ok {
+				if name, _, _ := strings.Cut(rest, " "); name != "queue_info" {
+					names = append(names, name)
+				}
+			}
+		}
+		slices.Sort(names)
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s:\n got %s\nwant %s", family, got, want)
+		}
+	}
+}
