@@ -266,8 +266,8 @@ func TestQueueFields(t *testing.T) {
 	listed := c.get("/api/queues/%2F").([]any)[0].(map[string]any)
 	// The fields that RabbitMQ 4.3 has, without those that speak of Erlang's processes.
 	inList := []string{"arguments", "auto_delete", "consumer_capacity", "consumer_utilisation", "consumers", "durable", "effective_policy_definition", "exclusive", "internal",
-		"internal_owner", "memory", "message_bytes", "message_bytes_persistent", "message_bytes_ram", "message_bytes_ready", "message_bytes_unacknowledged", "message_stats",
-		"messages", "messages_persistent", "messages_ram", "messages_ready", "messages_ready_ram", "messages_unacknowledged", "messages_unacknowledged_ram", "name", "node",
+		"internal_owner", "memory", "message_bytes", "message_bytes_ram", "message_bytes_ready", "message_bytes_unacknowledged", "message_stats",
+		"messages", "messages_ram", "messages_ready", "messages_ready_ram", "messages_unacknowledged", "messages_unacknowledged_ram", "name", "node",
 		"owner_pid_details", "state", "storage_version", "type", "vhost"}
 	alone := append([]string{"consumer_details", "deliveries", "exclusive_consumer_tag", "head_message_timestamp", "incoming", "operator_policy", "policy", "single_active_consumer_tag"}, inList...)
 	slices.Sort(alone)

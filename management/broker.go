@@ -83,10 +83,10 @@ type Totals struct {
 	Connections, Channels, Queues, Exchanges, Consumers uint64
 	// Publishers is the number of channels that have published.
 	Publishers uint64
-	// Messages in all queues, their bodies in bytes, and what they occupy in memory now.
-	Ready, Unacked, Persistent                uint64
-	ReadyBytes, UnackedBytes, PersistentBytes uint64
-	MemoryBytes                               uint64
+	// Messages in all queues, their bodies in bytes, and what they occupy in memory now, with what they are stored with.
+	Ready, Unacked           uint64
+	ReadyBytes, UnackedBytes uint64
+	MemoryBytes              uint64
 }
 
 // Counts are sums over everything that is or was on this node. They never go down.
@@ -160,11 +160,12 @@ type Queue struct {
 	Owner     string
 	Arguments map[string]any
 
-	Ready, Unacked, Persistent                uint64 // messages
-	ReadyBytes, UnackedBytes, PersistentBytes uint64 // bodies
+	Ready, Unacked           uint64 // messages
+	ReadyBytes, UnackedBytes uint64 // bodies
 	// Memory is what the queue occupies, in bytes, with the messages that are in memory.
 	Memory uint64
-	// Consumers are those attached; Capacity is the part of the time, 0 to 1, in which they could have taken a message at once.
+	// Consumers are those attached; Capacity is the part of the time, 0 to 1, in which they could have taken a message at once,
+	// negative if nobody measures it.
 	Consumers int
 	Capacity  float64
 	// ExclusiveConsumer and SingleActiveConsumer are consumer tags; empty: none.

@@ -17,10 +17,7 @@ var queueFamilies = map[string][]metric[Queue]{
 	},
 	"queue_consumer_count": queueConsumers,
 	"queue_metrics": append([]metric[Queue]{
-		{"queue_consumer_utilisation", gauge, "Part of the time in which consumers could take a message at once", func(q *Queue) float64 { return q.Capacity }},
 		{"queue_process_memory_bytes", gauge, "Memory used by the queue and its messages", func(q *Queue) float64 { return float64(q.Memory) }},
-		{"queue_messages_persistent", gauge, "Persistent messages", func(q *Queue) float64 { return float64(q.Persistent) }},
-		{"queue_messages_persistent_bytes", gauge, "Size of persistent messages", func(q *Queue) float64 { return float64(q.PersistentBytes) }},
 		{"queue_messages_bytes", gauge, "Size of ready and unacknowledged messages", func(q *Queue) float64 { return float64(q.ReadyBytes + q.UnackedBytes) }},
 		{"queue_messages_ready_bytes", gauge, "Size of ready messages", func(q *Queue) float64 { return float64(q.ReadyBytes) }},
 		{"queue_messages_unacked_bytes", gauge, "Size of unacknowledged messages", func(q *Queue) float64 { return float64(q.UnackedBytes) }},
@@ -40,8 +37,7 @@ var queueConsumers = []metric[Queue]{
 	{"queue_consumers", gauge, "Consumers of the queue", func(q *Queue) float64 { return float64(q.Consumers) }},
 }
 
-// queueCapacity and queueHead are shown of single queues only: their sum means nothing.
-var queueCapacity = metric[Queue]{"queue_consumer_capacity", gauge, "Part of the time in which consumers could take a message at once", func(q *Queue) float64 { return q.Capacity }}
+// queueHead is shown of single queues only: its sum means nothing.
 var queueHead = metric[Queue]{"queue_head_message_timestamp", gauge, "Timestamp property of the first message, in seconds", func(q *Queue) float64 {
 	if q.HeadTimestamp.IsZero() {
 		return 0

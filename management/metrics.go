@@ -68,10 +68,9 @@ func (a *API) aggregated(e *exposition) {
 	var counts Counts
 	a.Broker.Counts(&counts)
 	totals := a.Broker.Totals()
-	all := Queue{Ready: totals.Ready, Unacked: totals.Unacked, Persistent: totals.Persistent, ReadyBytes: totals.ReadyBytes,
-		UnackedBytes: totals.UnackedBytes, PersistentBytes: totals.PersistentBytes, Memory: totals.MemoryBytes,
-		Consumers: int(totals.Consumers), Counts: delivered(&counts)}
-	sum(e, "rabbitmq_", once(&all), slices.DeleteFunc(pick(queueFamilies, nil), func(m metric[Queue]) bool { return m.name == "queue_consumer_utilisation" }))
+	all := Queue{Ready: totals.Ready, Unacked: totals.Unacked, ReadyBytes: totals.ReadyBytes, UnackedBytes: totals.UnackedBytes,
+		Memory: totals.MemoryBytes, Consumers: int(totals.Consumers), Counts: delivered(&counts)}
+	sum(e, "rabbitmq_", once(&all), pick(queueFamilies, nil))
 	sum(e, "rabbitmq_", a.Broker.Channels(), pick(channelFamilies, nil))
 	sum(e, "rabbitmq_", a.Broker.Connections(), pick(connectionFamilies, nil))
 	a.processMetrics(e)
@@ -158,7 +157,7 @@ func (a *API) detailed(e *exposition, s selection) {
 func (a *API) objects(e *exposition, prefix string, s selection) {
 	queues := pick(queueFamilies, s.has)
 	if s.has("queue_metrics") {
-		queues = append(queues, queueCapacity, queueHead)
+		queues = append(queues, queueHead)
 	}
 	if len(queues) > 0 {
 		wanted := filter(a.Broker.Queues(""), s.wants)

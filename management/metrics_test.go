@@ -228,8 +228,8 @@ func TestFamilyNames(t *testing.T) {
 	for family, want := range map[string]string{
 		"queue_coarse_metrics": "queue_messages queue_messages_ready queue_messages_unacked",
 		"queue_consumer_count": "queue_consumers",
-		"queue_metrics": "queue_consumer_capacity queue_consumer_utilisation queue_consumers queue_head_message_timestamp queue_messages_bytes queue_messages_persistent " +
-			"queue_messages_persistent_bytes queue_messages_ready_bytes queue_messages_unacked_bytes queue_process_memory_bytes",
+		"queue_metrics": "queue_consumers queue_head_message_timestamp queue_messages_bytes " +
+			"queue_messages_ready_bytes queue_messages_unacked_bytes queue_process_memory_bytes",
 		"queue_delivery_metrics": "queue_get_ack_total queue_get_empty_total queue_get_total queue_messages_acked_total queue_messages_delivered_ack_total " +
 			"queue_messages_delivered_total queue_messages_redelivered_total",
 		"channel_metrics":           "channel_acks_uncommitted channel_consumers channel_messages_unacked channel_messages_uncommitted channel_messages_unconfirmed channel_prefetch consumer_prefetch",

@@ -38,19 +38,17 @@ type queueView struct {
 	ReadyDetails    *details          `json:"messages_ready_details,omitempty"`
 	Unacked         uint64            `json:"messages_unacknowledged"`
 	UnackedDetails  *details          `json:"messages_unacknowledged_details,omitempty"`
-	Persistent      uint64            `json:"messages_persistent"`
 	RAM             uint64            `json:"messages_ram"`
 	ReadyRAM        uint64            `json:"messages_ready_ram"`
 	UnackedRAM      uint64            `json:"messages_unacknowledged_ram"`
 	Bytes           uint64            `json:"message_bytes"`
 	ReadyBytes      uint64            `json:"message_bytes_ready"`
 	UnackedBytes    uint64            `json:"message_bytes_unacknowledged"`
-	PersistentBytes uint64            `json:"message_bytes_persistent"`
 	BytesRAM        uint64            `json:"message_bytes_ram"`
 	Stats           *messageStatsView `json:"message_stats,omitempty"`
 	Consumers       int               `json:"consumers"`
-	Capacity        decimal           `json:"consumer_capacity"`
-	Utilisation     decimal           `json:"consumer_utilisation"`
+	Capacity        *decimal          `json:"consumer_capacity,omitempty"`
+	Utilisation     *decimal          `json:"consumer_utilisation,omitempty"`
 	Memory          uint64            `json:"memory"`
 	Definition      struct{}          `json:"effective_policy_definition"`
 	Owner           *ownerView        `json:"owner_pid_details,omitempty"`
@@ -84,11 +82,14 @@ func (a *API) queueIdentity(q *Queue) queueIdentityView {
 
 func (a *API) queueView(q *Queue) queueView {
 	v := queueView{queueIdentityView: a.queueIdentity(q),
-		Messages: q.Ready + q.Unacked, Ready: q.Ready, Unacked: q.Unacked, Persistent: q.Persistent,
+		Messages: q.Ready + q.Unacked, Ready: q.Ready, Unacked: q.Unacked,
 		RAM: q.Ready + q.Unacked, ReadyRAM: q.Ready, UnackedRAM: q.Unacked, // until messages can lie elsewhere
-		Bytes: q.ReadyBytes + q.UnackedBytes, ReadyBytes: q.ReadyBytes, UnackedBytes: q.UnackedBytes, PersistentBytes: q.PersistentBytes,
+		Bytes: q.ReadyBytes + q.UnackedBytes, ReadyBytes: q.ReadyBytes, UnackedBytes: q.UnackedBytes,
 		BytesRAM:  q.ReadyBytes + q.UnackedBytes,
-		Consumers: q.Consumers, Capacity: decimal(q.Capacity), Utilisation: decimal(q.Capacity), Memory: q.Memory, StorageVersion: 2}
+		Consumers: q.Consumers, Memory: q.Memory, StorageVersion: 2}
+	if capacity := decimal(q.Capacity); capacity >= 0 {
+		v.Capacity, v.Utilisation = &capacity, &capacity
+	}
 	counts := q.Counts
 	rates, sampled := a.samples.queue(q.ID)
 	if sampled {
