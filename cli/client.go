@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 )
 
 // client asks a node over its HTTP API.
@@ -24,7 +23,8 @@ type client struct {
 }
 
 // flags adds those that say whom to ask, with the environment's values as defaults.
-func (c *client) flags(p *program, f *pflag.FlagSet) {
+func (c *client) flags(p *program, cmd *cobra.Command) {
+	f := cmd.Flags()
 	from := func(name, fallback string) string {
 		if v, ok := p.env(name); ok && v != "" {
 			return v

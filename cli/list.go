@@ -27,8 +27,8 @@ type listing struct {
 
 // flags adds those of all lists.
 func (l *listing) flags(p *program, c *cobra.Command) {
-	l.client.flags(p, c.Flags())
-	l.printing.flags(c.Flags())
+	l.client.flags(p, c)
+	l.printing.flags(c)
 	c.Flags().StringSliceVar(&l.columns, "columns", nil, "columns to show, separated by commas; naming them as arguments does the same")
 	if l.hosted {
 		c.Flags().StringVarP(&l.vhost, "vhost", "p", "/", "virtual host")
@@ -170,7 +170,7 @@ NAME is what 'warren connection list' shows, in quotes because of the arrow in i
 			return err
 		},
 	}
-	to.flags(p, c.Flags())
+	to.flags(p, c)
 	c.Flags().StringVar(&reason, "reason", "", "what the client is told")
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return c

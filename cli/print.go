@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 )
 
 // printing is how a command shows its rows.
@@ -22,7 +22,8 @@ type printing struct {
 	rabbit        bool   // in their place: tab-separated text is the default, and is called table
 }
 
-func (o *printing) flags(f *pflag.FlagSet) {
+func (o *printing) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
 	f.StringVar(&o.format, "format", "", "table, tsv, csv, json or jsonl (default: table on a terminal, tsv in a pipe)")
 	f.StringVar(&o.format, "formatter", "", "the same, under the name of RabbitMQ's tools")
 	f.BoolVarP(&o.quiet, "quiet", "q", false, "no banner")

@@ -76,7 +76,7 @@ func (p *program) statusCommand() *cobra.Command {
 			return nil
 		},
 	}
-	to.flags(p, c.Flags())
+	to.flags(p, c)
 	c.Flags().StringVar(&format, "format", "", "table or json")
 	return c
 }
