@@ -1,0 +1,262 @@
+package management
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+)
+
+// queueIdentityView are the fields of a queue that do not move.
+type queueIdentityView struct {
+	Name          string         `json:"name"`
+	VHost         string         `json:"vhost"`
+	Type          string         `json:"type"`
+	Durable       bool           `json:"durable"`
+	AutoDelete    bool           `json:"auto_delete"`
+	Exclusive     bool           `json:"exclusive"`
+	Arguments     map[string]any `json:"arguments"`
+	Node          string         `json:"node"`
+	State         string         `json:"state"`
+	Internal      bool           `json:"internal"`
+	InternalOwner bool           `json:"internal_owner"`
+}
+
+// queueTotalView is what disable_stats with enable_queue_totals shows.
+type queueTotalView struct {
+	queueIdentityView
+	Messages uint64 `json:"messages"`
+	Ready    uint64 `json:"messages_ready"`
+	Unacked  uint64 `json:"messages_unacknowledged"`
+}
+
+// queueView is a queue in a list.
+type queueView struct {
+	queueIdentityView
+	Messages        uint64            `json:"messages"`
+	MessagesDetails *details          `json:"messages_details,omitempty"`
+	Ready           uint64            `json:"messages_ready"`
+	ReadyDetails    *details          `json:"messages_ready_details,omitempty"`
+	Unacked         uint64            `json:"messages_unacknowledged"`
+	UnackedDetails  *details          `json:"messages_unacknowledged_details,omitempty"`
+	RAM             uint64            `json:"messages_ram"`
+	ReadyRAM        uint64            `json:"messages_ready_ram"`
+	UnackedRAM      uint64            `json:"messages_unacknowledged_ram"`
+	Bytes           uint64            `json:"message_bytes"`
+	ReadyBytes      uint64            `json:"message_bytes_ready"`
+	UnackedBytes    uint64            `json:"message_bytes_unacknowledged"`
+	BytesRAM        uint64            `json:"message_bytes_ram"`
+	Stats           *messageStatsView `json:"message_stats,omitempty"`
+	Consumers       int               `json:"consumers"`
+	Capacity        *decimal          `json:"consumer_capacity,omitempty"`
+	Utilisation     *decimal          `json:"consumer_utilisation,omitempty"`
+	Memory          uint64            `json:"memory"`
+	Definition      struct{}          `json:"effective_policy_definition"`
+	Owner           *ownerView        `json:"owner_pid_details,omitempty"`
+	StorageVersion  int               `json:"storage_version"`
+}
+
+type ownerView struct {
+	Name     string `json:"name"`
+	PeerHost string `json:"peer_host,omitempty"`
+	PeerPort int    `json:"peer_port,omitempty"`
+}
+
+// queueDetailView is a queue on its own, or in /queues/detailed.
+type queueDetailView struct {
+	queueView
+	Policy               *string        `json:"policy"`
+	OperatorPolicy       *string        `json:"operator_policy"`
+	ExclusiveConsumer    *string        `json:"exclusive_consumer_tag"`
+	SingleActiveConsumer *string        `json:"single_active_consumer_tag"`
+	HeadTimestamp        *int64         `json:"head_message_timestamp"`
+	IdleSince            string         `json:"idle_since,omitempty"`
+	ConsumerDetails      []consumerView `json:"consumer_details"`
+	Deliveries           []struct{}     `json:"deliveries"`
+	Incoming             []struct{}     `json:"incoming"`
+}
+
+func (a *API) queueIdentity(q *Queue) queueIdentityView {
+	return queueIdentityView{Name: q.Name, VHost: q.VHost, Type: q.Type, Durable: q.Durable, AutoDelete: q.AutoDelete, Exclusive: q.Exclusive,
+		Arguments: jsonTable(q.Arguments), Node: a.Node, State: q.State}
+}
+
+func (a *API) queueView(q *Queue) queueView {
+	v := queueView{queueIdentityView: a.queueIdentity(q),
+		Messages: q.Ready + q.Unacked, Ready: q.Ready, Unacked: q.Unacked,
+		RAM: q.Ready + q.Unacked, ReadyRAM: q.Ready, UnackedRAM: q.Unacked, // until messages can lie elsewhere
+		Bytes: q.ReadyBytes + q.UnackedBytes, ReadyBytes: q.ReadyBytes, UnackedBytes: q.UnackedBytes,
+		BytesRAM:  q.ReadyBytes + q.UnackedBytes,
+		Consumers: q.Consumers, Memory: q.Memory, StorageVersion: 2}
+	if capacity := decimal(q.Capacity); capacity >= 0 {
+		v.Capacity, v.Utilisation = &capacity, &capacity
+	}
+	counts := q.Counts
+	rates, sampled := a.samples.queue(q.ID)
+	if sampled {
+		v.MessagesDetails = &details{rates.ready + rates.unacked}
+		v.ReadyDetails = &details{rates.ready}
+		v.UnackedDetails = &details{rates.unacked}
+		v.Stats = messageStats(&counts, &rates)
+	} else {
+		v.Stats = messageStats(&counts, nil)
+	}
+	if q.Owner != "" {
+		v.Owner = &ownerView{Name: q.Owner}
+	}
+	return v
+}
+
+// queueDetail is a queue with its consumers.
+func (a *API) queueDetail(q *Queue, consumers []consumerView) queueDetailView {
+	v := queueDetailView{queueView: a.queueView(q), ConsumerDetails: list(consumers), Deliveries: []struct{}{}, Incoming: []struct{}{}}
+	if q.ExclusiveConsumer != "" {
+		v.ExclusiveConsumer = &q.ExclusiveConsumer
+	}
+	if q.SingleActiveConsumer != "" {
+		v.SingleActiveConsumer = &q.SingleActiveConsumer
+	}
+	if !q.HeadTimestamp.IsZero() {
+		at := q.HeadTimestamp.Unix()
+		v.HeadTimestamp = &at
+	}
+	v.IdleSince = idle(q.IdleSince)
+	if q.Owner != "" {
+		var owner Connection
+		if a.Broker.Connection(q.Owner, &owner) {
+			v.Owner = &ownerView{q.Owner, owner.PeerHost, owner.PeerPort}
+		}
+	}
+	return v
+}
+
+// idle is idle_since: a time, if something has been idle for a sampling interval.
+func idle(since time.Time) string {
+	if since.IsZero() || time.Since(since) < time.Second {
+		return ""
+	}
+	return since.UTC().Format("2006-01-02T15:04:05.000-07:00")
+}
+
+func (a *API) listQueues(r *request)       { a.queues(r, false) }
+func (a *API) listQueuesInFull(r *request) { a.queues(r, true) }
+
+func (a *API) queues(r *request, full bool) {
+	q, ok := a.query(r, true)
+	if !ok {
+		return
+	}
+	view := func(queue *Queue) any {
+		switch {
+		case q.identity && q.identityTotals:
+			return queueTotalView{a.queueIdentity(queue), queue.Ready + queue.Unacked, queue.Ready, queue.Unacked}
+		case q.identity:
+			return a.queueIdentity(queue)
+		}
+		return a.queueView(queue)
+	}
+	sees := a.visible(r.user)
+	l := rows{query: q}
+	for queue := range a.Broker.Queues(r.vhostOf()) {
+		if sees(queue.VHost) {
+			l.add(queue.VHost, queue.Name, 0, func() any { return view(queue) })
+		}
+	}
+	var consumers map[[2]string][]consumerView
+	if full = !q.identity && (full || q.columns != nil); full {
+		consumers = map[[2]string][]consumerView{}
+		for c := range a.Broker.Consumers(r.vhostOf()) {
+			key := [2]string{c.VHost, c.Queue}
+			consumers[key] = append(consumers[key], a.consumerView(c))
+		}
+	}
+	var queue Queue
+	a.send(r, &l, func(row row) (any, bool) {
+		if queue = (Queue{}); !a.Broker.Queue(row.vhost, row.name, &queue) {
+			return nil, false
+		}
+		if full {
+			return a.queueDetail(&queue, consumers[[2]string{row.vhost, row.name}]), true
+		}
+		return view(&queue), true
+	})
+}
+
+func (a *API) oneQueue(r *request) {
+	var queue Queue
+	if !a.Broker.Queue(r.vars["vhost"], r.vars["queue"], &queue) {
+		a.missing(r.w)
+		return
+	}
+	if p := r.URL.Query(); p.Get("disable_stats") == "true" {
+		if p.Get("enable_queue_totals") == "true" {
+			a.answer(r, queueTotalView{a.queueIdentity(&queue), queue.Ready + queue.Unacked, queue.Ready, queue.Unacked})
+		} else {
+			a.answer(r, a.queueIdentity(&queue))
+		}
+		return
+	}
+	var consumers []consumerView
+	for c := range a.Broker.Consumers(queue.VHost) {
+		if c.Queue == queue.Name {
+			consumers = append(consumers, a.consumerView(c))
+		}
+	}
+	a.answer(r, a.queueDetail(&queue, consumers))
+}
+
+func (a *API) declareQueue(r *request) {
+	body, ok := a.body(r)
+	if !ok {
+		return
+	}
+	d := QueueDeclaration{VHost: r.vars["vhost"], Name: r.vars["queue"]}
+	if len(d.Name) > 255 {
+		a.bad(r.w, "queue name is longer than 255 bytes")
+		return
+	}
+	if d.Durable, ok = a.boolean(r, body, "durable"); !ok {
+		return
+	}
+	if d.AutoDelete, ok = a.boolean(r, body, "auto_delete"); !ok {
+		return
+	}
+	switch arguments := body["arguments"].(type) {
+	case nil:
+	case map[string]any:
+		d.Arguments = amqpValue(arguments).(map[string]any)
+	default:
+		a.bad(r.w, "arguments is no object")
+		return
+	}
+	if node, ok := body["node"]; ok && node != a.Node && node != "" && node != nil {
+		a.bad(r.w, fmt.Sprintf("Node %v is not a cluster member", node))
+		return
+	}
+	created, err := a.Broker.DeclareQueue(r.user, d)
+	switch {
+	case err != nil:
+		a.refuse(r.w, err)
+	case created:
+		r.w.WriteHeader(http.StatusCreated)
+	default:
+		r.w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+func (a *API) deleteQueue(r *request) {
+	p := r.URL.Query()
+	a.done(r, a.Broker.DeleteQueue(r.user, r.vars["vhost"], r.vars["queue"], p.Get("if-unused") == "true", p.Get("if-empty") == "true"))
+}
+
+func (a *API) purgeQueue(r *request) {
+	a.done(r, a.Broker.PurgeQueue(r.user, r.vars["vhost"], r.vars["queue"]))
+}
+
+// done answers a change that has nothing to show.
+func (a *API) done(r *request, err error) {
+	if err != nil {
+		a.refuse(r.w, err)
+		return
+	}
+	r.w.WriteHeader(http.StatusNoContent)
+}

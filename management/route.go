@@ -1,0 +1,264 @@
+package management
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// need is who may call a route. Source: RabbitMQ docs, management, "Permissions".
+type need uint8
+
+const (
+	nobody  need = iota // no login
+	manage              // any of the four tags
+	enter               // any of the four tags, and access to the virtual host in the path
+	monitor             // monitoring or administrator
+	admin               // administrator
+)
+
+// action answers one method of a route.
+type action func(*API, *request)
+
+// route is a path with what can be done there. A segment that begins with : takes any text, handed over under that name.
+type route struct {
+	path    []string
+	need    need
+	methods verbs
+}
+
+// request is one request with what was found out about it.
+type request struct {
+	w http.ResponseWriter
+	*http.Request
+	user User
+	vars map[string]string
+}
+
+// on makes a route.
+func on(path string, need need, methods verbs) route {
+	return route{strings.Split(strings.TrimPrefix(path, "/"), "/"), need, methods}
+}
+
+// verbs are the actions of a route by method.
+type verbs map[string]action
+
+// get are the verbs of what can be read.
+func get(a action) verbs { return verbs{http.MethodGet: a} }
+
+// and adds methods.
+func (v verbs) and(a action, methods ...string) verbs {
+	for _, method := range methods {
+		v[method] = a
+	}
+	return v
+}
+
+// table lists the routes; the first that matches counts. Paths are below /api.
+func (a *API) table() []route {
+	return []route{
+		on("/overview", manage, get((*API).overview)),
+		on("/whoami", manage, get((*API).whoami)),
+		on("/version", nobody, get((*API).version)),
+		on("/cluster-name", manage, get((*API).clusterName).and((*API).later, http.MethodPut)),
+		on("/nodes", monitor, get((*API).nodes)),
+		on("/nodes/:node", monitor, get((*API).node)),
+		on("/extensions", manage, get((*API).extensions)),
+		on("/aliveness-test/:vhost", enter, get((*API).alive)),
+		on("/healthchecks/node", manage, get((*API).alive)),
+		on("/healthchecks/node/:node", manage, get((*API).alive)),
+		on("/health/checks/alarms", manage, get((*API).checkAlarms)),
+		on("/health/checks/local-alarms", manage, get((*API).checkAlarms)),
+		on("/health/checks/metadata-store/initialized", manage, get((*API).alive)),
+		on("/health/checks/metadata-store/initialized/with-data", manage, get((*API).alive)),
+		on("/health/checks/port-listener/:port", manage, get((*API).checkPort)),
+		on("/health/checks/protocol-listener/:protocols", manage, get((*API).checkProtocols)),
+		on("/health/checks/virtual-hosts", manage, get((*API).alive)),
+		on("/health/checks/node-is-quorum-critical", manage, get((*API).checkQuorumCritical)),
+		on("/health/checks/is-in-service", nobody, get((*API).checkService)),
+		on("/health/checks/below-node-connection-limit", nobody, get((*API).checkConnectionLimit)),
+		on("/health/checks/ready-to-serve-clients", nobody, get((*API).checkReady)),
+		on("/vhosts", manage, get((*API).listVHosts)),
+		on("/vhosts/:vhost", admin, get((*API).oneVHost).and((*API).later, http.MethodPut, http.MethodDelete)),
+		on("/vhosts/:vhost/connections", enter, get((*API).listConnections)),
+		on("/vhosts/:vhost/channels", enter, get((*API).listChannels)),
+		on("/queues", manage, get((*API).listQueues)),
+		on("/queues/detailed", manage, get((*API).listQueuesInFull)),
+		on("/queues/:vhost", enter, get((*API).listQueues)),
+		on("/queues/:vhost/:queue", enter, verbs{http.MethodGet: (*API).oneQueue, http.MethodPut: (*API).declareQueue, http.MethodDelete: (*API).deleteQueue}),
+		on("/queues/:vhost/:queue/contents", enter, verbs{http.MethodDelete: (*API).purgeQueue}),
+		on("/queues/:vhost/:queue/bindings", enter, get((*API).queueBindings)),
+		on("/exchanges", manage, get((*API).listExchanges)),
+		on("/exchanges/:vhost", enter, get((*API).listExchanges)),
+		on("/exchanges/:vhost/:exchange", enter, get((*API).oneExchange).and((*API).later, http.MethodPut, http.MethodDelete)),
+		on("/exchanges/:vhost/:exchange/bindings/source", enter, get((*API).exchangeBindings)),
+		on("/exchanges/:vhost/:exchange/bindings/destination", enter, get((*API).exchangeBindings)),
+		on("/bindings", manage, get((*API).listBindings)),
+		on("/bindings/:vhost", enter, get((*API).listBindings)),
+		on("/bindings/:vhost/e/:source/:kind/:destination", enter, get((*API).pairBindings).and((*API).later, http.MethodPost)),
+		on("/bindings/:vhost/e/:source/:kind/:destination/:properties", enter, get((*API).oneBinding).and((*API).later, http.MethodDelete)),
+		on("/connections", manage, get((*API).listConnections)),
+		on("/connections/username/:user", manage, verbs{http.MethodGet: (*API).userConnections, http.MethodDelete: (*API).closeUserConnections}),
+		on("/connections/:connection", manage, verbs{http.MethodGet: (*API).oneConnection, http.MethodDelete: (*API).closeConnection}),
+		on("/connections/:connection/channels", manage, get((*API).connectionChannels)),
+		on("/channels", manage, get((*API).listChannels)),
+		on("/channels/:channel", manage, get((*API).oneChannel)),
+		on("/consumers", manage, get((*API).listConsumers)),
+		on("/consumers/:vhost", enter, get((*API).listConsumers)),
+	}
+}
+
+// unbuilt are RabbitMQ's paths that are not built yet. A * stands for any segment, and what ends in /... for all below it too.
+var unbuilt = []string{"/users/...", "/permissions/...", "/topic-permissions/...", "/vhost-limits/...", "/user-limits/...", "/parameters/...",
+	"/global-parameters/...", "/policies/...", "/operator-policies/...", "/definitions/...", "/feature-flags/...", "/deprecated-features/...",
+	"/rebalance/queues", "/reset/...", "/auth/...", "/login", "/config/effective", "/stream/...", "/shovels/...", "/federation-links/...",
+	"/exchanges/*/*/publish", "/queues/*/*/get", "/queues/*/*/actions", "/queues/quorum/*/*/*", "/queues/quorum/*/*/*/*", "/nodes/*/memory/...",
+	"/vhosts/*/permissions", "/vhosts/*/topic-permissions", "/vhosts/*/start/*", "/vhosts/*/deletion/protection", "/connections/*/sessions",
+	"/health/checks/certificate-expiration/*/*", "/health/checks/quorum-queues-without-elected-leaders/...", "/health/checks/reached-target-cluster-size"}
+
+// isUnbuilt says whether RabbitMQ has something at that path and Warren not yet.
+func isUnbuilt(segments []string) bool {
+	return slices.ContainsFunc(unbuilt, func(pattern string) bool {
+		pattern, below := strings.CutSuffix(pattern[1:], "/...")
+		want := strings.Split(pattern, "/")
+		if len(segments) < len(want) || len(segments) > len(want) && !below {
+			return false
+		}
+		for i := range want {
+			if want[i] != "*" && want[i] != segments[i] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// later answers a method that RabbitMQ has and Warren not yet.
+func (a *API) later(r *request) {
+	a.fail(r.w, http.StatusNotImplemented, "not_implemented", r.Method+" of this path is not built yet")
+}
+
+// ServeHTTP answers one request.
+func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Cache-Control", "no-cache")
+	w.Header().Set("Vary", "accept, accept-encoding, origin")
+	segments, ok := split(r.URL)
+	if !ok || len(segments) == 0 || segments[0] != "api" {
+		a.missing(w)
+		return
+	}
+	segments = segments[1:]
+	for i := range a.routes {
+		route := &a.routes[i]
+		vars, ok := route.match(segments)
+		if !ok {
+			continue
+		}
+		if len(segments) == 6 && segments[0] == "bindings" && vars["kind"] != "q" && vars["kind"] != "e" {
+			break
+		}
+		a.serve(route, &request{w: w, Request: r, vars: vars})
+		return
+	}
+	if isUnbuilt(segments) {
+		a.fail(w, http.StatusNotImplemented, "not_implemented", "this path is not built yet")
+		return
+	}
+	a.missing(w)
+}
+
+// serve checks method, caller and what the caller accepts, in RabbitMQ's order, and does what is asked.
+func (a *API) serve(route *route, r *request) {
+	w := r.w
+	w.Header().Set("Allow", route.allow())
+	method := r.Method
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	if method == http.MethodOptions {
+		w.WriteHeader(http.StatusOK)
+		return
+	}
+	do, ok := route.methods[method]
+	if !ok {
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	}
+	if route.need != nobody && !a.login(r) {
+		return
+	}
+	if !a.permitted(route.need, r) {
+		return
+	}
+	if !acceptsJSON(r.Header.Get("Accept")) {
+		w.WriteHeader(http.StatusNotAcceptable)
+		return
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, a.MaxBody)
+	do(a, r)
+}
+
+// allow is the Allow header of a route.
+func (t *route) allow() string {
+	allowed := make([]string, 0, 6)
+	if t.methods[http.MethodGet] != nil {
+		allowed = append(allowed, "HEAD", "GET")
+	}
+	for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodDelete} {
+		if t.methods[method] != nil {
+			allowed = append(allowed, method)
+		}
+	}
+	return strings.Join(append(allowed, "OPTIONS"), ", ")
+}
+
+func (t *route) match(segments []string) (vars map[string]string, ok bool) {
+	if len(segments) != len(t.path) {
+		return nil, false
+	}
+	for i, want := range t.path {
+		if !strings.HasPrefix(want, ":") && want != segments[i] {
+			return nil, false
+		}
+	}
+	vars = map[string]string{}
+	for i, want := range t.path {
+		if name, isVar := strings.CutPrefix(want, ":"); isVar {
+			vars[name] = segments[i]
+		}
+	}
+	return vars, true
+}
+
+// split cuts a path into segments and decodes each on its own, so that a %2F stays inside its segment. One slash at the end is ignored.
+// A ServeMux would clean the path first, and redirect clients that do not follow.
+func split(u *url.URL) (segments []string, ok bool) {
+	path := strings.TrimSuffix(strings.TrimPrefix(u.EscapedPath(), "/"), "/")
+	for part := range strings.SplitSeq(path, "/") {
+		segment, err := url.PathUnescape(part)
+		if err != nil {
+			return nil, false
+		}
+		segments = append(segments, segment)
+	}
+	return segments, true
+}
+
+// acceptsJSON reads an Accept header. An entry with quality 0 does not count.
+func acceptsJSON(accept string) bool {
+	if accept == "" {
+		return true
+	}
+	for entry := range strings.SplitSeq(accept, ",") {
+		media, parameters, _ := strings.Cut(entry, ";")
+		switch strings.ToLower(strings.TrimSpace(media)) {
+		case "*/*", "application/*", "application/json":
+			q := strings.ReplaceAll(parameters, " ", "")
+			if q != "q=0" && q != "q=0.0" {
+				return true
+			}
+		}
+	}
+	return false
+}

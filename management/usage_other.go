@@ -1,0 +1,5 @@
+//go:build !linux
+
+package management
+
+func (u *usage) fill(string) {}
