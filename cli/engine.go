@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/config"
+	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/server"
+)
+
+// rooms are the broker's rooms joined into an engine.
+type rooms struct {
+	cfg     config.Config
+	pool    *queue.Pool
+	clock   *queue.Clock
+	broker  *broker.Broker
+	server  *server.Server
+	serving atomic.Bool
+	cancel  context.CancelFunc
+}
+
+// trimEvery is how often memory that is not needed any more is given back.
+const trimEvery = 5 * time.Second
+
+// openEngine joins the rooms.
+func openEngine(cfg config.Config, version string, memory uint64, log *slog.Logger) (engine, error) {
+	r := &rooms{cfg: cfg, pool: queue.NewPool(int64(cfg.MemoryBound)), clock: queue.NewClock()}
+	r.broker = broker.New(broker.Options{
+		Node: cfg.NodeName, Pool: r.pool, Clock: r.clock, NewQueue: r.newQueue,
+		DefaultVHost: cfg.DefaultVHost, DefaultUser: cfg.DefaultUser, DefaultPass: cfg.DefaultPass,
+		LoopbackUsers: loopback(cfg), DefaultQueueType: cfg.DefaultQueueType, RefuseTransient: !cfg.PermitTransientQueues,
+	})
+	r.server = server.New(server.Options{
+		Product: cfg.Product, Version: version, ClusterName: cfg.ClusterName,
+		ChannelMax: cfg.ChannelMax, FrameMax: cfg.FrameMax, Heartbeat: uint16(cfg.Heartbeat / time.Second),
+		HandshakeTimeout: cfg.HandshakeTimeout, MaxMessageSize: int(cfg.MaxMessageSize),
+		ConnectionMax: unlimited(cfg.ConnectionMax), ConsumerMax: cfg.ConsumerMaxPerChannel,
+		Mechanisms: mechanisms(cfg), AnonymousUser: cfg.AnonymousUser, AnonymousPass: cfg.AnonymousPass,
+		CertLoginFrom: "distinguished_name", Log: log,
+	}, r.broker, r.pool, r.clock)
+	ctx, cancel := context.WithCancel(context.Background())
+	r.cancel = cancel
+	go r.trim(ctx)
+	return r, nil
+}
+
+func (r *rooms) newQueue(q broker.NewQueue) queue.Queue {
+	if q.Type != broker.Classic {
+		return nil
+	}
+	return queue.NewClassic(queue.ClassicRules(q.MaxPriority), q.Config, r.pool, r.clock, q.DeadLetters)
+}
+
+func (r *rooms) trim(ctx context.Context) {
+	t := time.NewTicker(trimEvery)
+	defer t.Stop()
+	for {
+		select {
+		case <-t.C:
+			r.pool.Trim()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Listen implements engine.
+func (r *rooms) Listen(address string, secure bool) (net.Addr, error) {
+	defer r.serving.Store(true)
+	if !secure {
+		return r.server.Listen(address)
+	}
+	t := r.cfg.TLS
+	return r.server.ListenTLS(address, server.TLSFiles{Cert: t.CertFile, Key: t.KeyFile, CA: t.CAFile, Verify: t.Verify, Require: t.RequireCert})
+}
+
+// Stop implements engine.
+func (r *rooms) Stop(ctx context.Context) error {
+	r.serving.Store(false)
+	r.cancel()
+	r.server.Shutdown(ctx)
+	r.clock.Close()
+	return ctx.Err()
+}
+
+func loopback(cfg config.Config) []string {
+	list := []string{}
+	for user, only := range cfg.LoopbackUsers {
+		if only {
+			list = append(list, user)
+		}
+	}
+	return list
+}
+
+func unlimited(n int) int {
+	if n == 0 {
+		return -1
+	}
+	return n
+}
+
+// mechanisms are those configured that this build has, and ANONYMOUS while there is somebody to be.
+func mechanisms(cfg config.Config) []string {
+	list := append([]string(nil), cfg.AuthMechanisms...)
+	if cfg.AnonymousUser != "" {
+		list = append(list, "ANONYMOUS")
+	}
+	return list
+}
+
+func isLoopback(from netip.Addr) bool {
+	return from.IsLoopback() || from.Is4In6() && from.Unmap().IsLoopback()
+}
