@@ -458,7 +458,7 @@ func TestConnections(t *testing.T) {
 		t.Error(listed)
 	}
 	want := []string{"auth_mechanism", "channel_max", "channels", "client_properties", "connected_at", "frame_max", "host", "name", "node", "peer_cert_issuer",
-		"peer_cert_serial_number", "peer_cert_subject", "peer_cert_validity", "peer_host", "peer_port", "port", "protocol", "recv_cnt", "recv_oct", "send_cnt", "send_oct", "send_pend",
+		"peer_cert_serial_number", "peer_cert_subject", "peer_cert_validity", "peer_host", "peer_port", "port", "protocol", "recv_cnt", "recv_oct", "send_cnt", "send_oct",
 		"ssl", "ssl_cipher", "ssl_hash", "ssl_key_exchange", "ssl_protocol", "state", "timeout", "type", "user", "user_provided_name", "user_who_performed_action", "vhost"}
 	if got := fields(listed); !slices.Equal(got, want) {
 		t.Errorf("got  %q\nwant %q", got, want)

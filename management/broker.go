@@ -215,7 +215,7 @@ type Connection struct {
 	Channels             int
 	ConnectedAt          time.Time
 	ClientProperties     map[string]any
-	// Octets and socket operations in both directions; octets that wait to be written.
+	// Octets and socket operations in both directions; octets that wait to be written. The last three are 0 if nobody counts them.
 	ReceivedBytes, SentBytes, Reads, Writes, PendingBytes uint64
 }
 

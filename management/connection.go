@@ -37,9 +37,9 @@ type connectionView struct {
 	ClientProperties map[string]any `json:"client_properties"`
 	ReceivedBytes    uint64         `json:"recv_oct"`
 	SentBytes        uint64         `json:"send_oct"`
-	Reads            uint64         `json:"recv_cnt"`
-	Writes           uint64         `json:"send_cnt"`
-	PendingBytes     uint64         `json:"send_pend"`
+	Reads            uint64         `json:"recv_cnt,omitempty"`
+	Writes           uint64         `json:"send_cnt,omitempty"`
+	PendingBytes     uint64         `json:"send_pend,omitempty"`
 }
 
 // connectionIdentityView are the fields of a connection that do not move.

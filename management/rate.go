@@ -1,6 +1,7 @@
 package management
 
 import (
+	"math"
 	"strconv"
 	"time"
 )
@@ -24,11 +25,12 @@ type details struct {
 	Rate decimal `json:"rate"`
 }
 
+// perSecond is a rate to three places.
 func perSecond(now, before uint64, elapsed float64) decimal {
 	if elapsed <= 0 {
 		return 0
 	}
-	return decimal(float64(int64(now-before)) / elapsed)
+	return decimal(math.Round(float64(int64(now-before))/elapsed*1000) / 1000)
 }
 
 // rates are of the whole node.
