@@ -83,7 +83,7 @@ func (t *tree) warren(ctx context.Context) (*broker, error) {
 
 	for deadline := time.Now().Add(30 * time.Second); ; {
 		text, err := os.ReadFile(ports)
-		if err == nil && json.Unmarshal(text, b) == nil { // else it is not yet written to its end
+		if err == nil && json.Unmarshal(text, b) == nil && b.AMQP != "" { // else it is not yet written to its end
 			return b, nil
 		}
 		select {
