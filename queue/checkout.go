@@ -46,8 +46,8 @@ func (s *State) checkout(fx *Effects) {
 // It is false when nothing is ready, and when the head is not in memory: messages of lower levels do not overtake it.
 func (s *State) top() (from int, f flight, ok bool) {
 	if s.returns.Len() > 0 {
-		_, first := s.returns.First()
-		return fromReturns, *first, true
+		f, ok = s.head(fromReturns)
+		return fromReturns, f, ok
 	}
 	if len(s.levels) == 1 {
 		f, ok = s.head(0)
@@ -63,23 +63,52 @@ func (s *State) top() (from int, f flight, ok bool) {
 	return 0, f, false
 }
 
-// head is the first ready message of level i.
-func (s *State) head(i int) (f flight, ok bool) {
-	lv := &s.levels[i]
-	if len(lv.returned) > 0 {
-		return lv.returned[0], true
+// returned is the first returned message of what from names, or nil, and where it is noted that it is not in memory.
+func (s *State) returned(from int) (f *flight, missing *Seq) {
+	if from == fromReturns {
+		_, f = s.returns.First()
+		return f, &s.missing
 	}
+	lv := &s.levels[from]
+	if len(lv.returned) == 0 {
+		return nil, nil
+	}
+	return &lv.returned[0], &lv.missing
+}
+
+// resident reports whether the bytes of a returned message are in memory; if not it is noted in missing, and the Log is
+// not asked for this one again until Loaded.
+func (s *State) resident(seq Seq, missing *Seq) bool {
+	if seq == *missing {
+		return false
+	}
+	if s.log.Resident(seq) {
+		return true
+	}
+	*missing, s.cold = seq, true
+	return false
+}
+
+// head is the first ready message of what from names, if it is in memory.
+func (s *State) head(from int) (f flight, ok bool) {
+	if f, missing := s.returned(from); f != nil {
+		return *f, s.resident(f.seq, missing)
+	}
+	if from == fromReturns {
+		return f, false
+	}
+	lv := &s.levels[from]
 	if lv.stored == 0 || lv.cold {
 		return f, false
 	}
 	if !lv.known {
-		if lv.head, lv.known = s.log.Next(seqOf(uint8(i), lv.after)); !lv.known {
+		if lv.head, lv.known = s.log.Next(seqOf(uint8(from), lv.after)); !lv.known {
 			lv.cold, s.cold = true, true
 			return f, false
 		}
 	}
 	m := &lv.head
-	return flight{seq: m.Seq, expiry: m.Expiry, size: m.Size, redelivered: m.Flags&WasDelivered != 0}, true
+	return flight{seq: m.Seq, expiry: m.Expiry, size: m.Size, redelivered: lv.redelivered(m)}, true
 }
 
 // pop takes f, the head of what from names, out of the ready messages.
@@ -127,20 +156,11 @@ func (s *State) expire(fx *Effects) bool {
 
 func (s *State) expireRun(from int, fx *Effects) bool {
 	for {
-		var f flight
-		if from == fromReturns {
-			_, first := s.returns.First()
-			if first == nil {
-				return true
-			}
-			f = *first
-		} else {
-			var ok bool
-			if f, ok = s.head(from); !ok {
-				return true
-			}
+		if f, _ := s.returned(from); f != nil && !f.expired(s.now) { // its bytes do not matter
+			return true
 		}
-		if !f.expired(s.now) {
+		f, ok := s.head(from)
+		if !ok || !f.expired(s.now) {
 			return true
 		}
 		if s.budget == 0 {
@@ -189,21 +209,31 @@ func (s *State) dropBefore(fx *Effects) {
 	}
 }
 
-// earliest is the first expiry among the heads, 0 if none expires.
+// earliest is the first expiry among the heads, 0 if none expires. A head whose time has come but that is not in memory
+// has nothing to wait for but Loaded.
 func (s *State) earliest() (due Time) {
-	sooner := func(t Time) {
-		if t != 0 && (due == 0 || t < due) {
-			due = t
+	look := func(from int) {
+		f, missing := s.returned(from)
+		if f == nil {
+			if from == fromReturns {
+				return
+			}
+			head, ok := s.head(from)
+			if !ok {
+				return
+			}
+			f = &head
+		} else if f.expired(s.now) && !s.resident(f.seq, missing) {
+			return
+		}
+		if f.expiry != 0 && (due == 0 || f.expiry < due) {
+			due = f.expiry
 		}
 	}
-	if _, first := s.returns.First(); first != nil {
-		sooner(first.expiry)
-	}
+	look(fromReturns)
 	for w := range s.busy {
 		for rest := s.busy[w]; rest != 0; rest &= rest - 1 {
-			if f, ok := s.head(w<<6 + bits.TrailingZeros64(rest)); ok {
-				sooner(f.expiry)
-			}
+			look(w<<6 + bits.TrailingZeros64(rest))
 		}
 	}
 	return due

@@ -71,7 +71,7 @@ func (s *State) runStored(c *consumer, i int, fx *Effects) (n int) {
 		n++
 		octets += uint64(m.Size)
 		d := fx.deliver(c)
-		d.Seq, d.Redelivered = m.Seq, m.Flags&WasDelivered != 0
+		d.Seq, d.Redelivered = m.Seq, lv.redelivered(&m)
 		if d.Redelivered {
 			again++
 		}

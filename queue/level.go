@@ -10,7 +10,9 @@ type level struct {
 	returned []flight // with Rules.Requeue == Original: a heap, lowest Seq first
 	head     Meta     // first message behind the cursor, when known
 	known    bool
-	cold     bool // the Log had no head to show; ask again after Loaded
+	cold     bool   // the Log had no head to show; ask again after Loaded
+	missing  Seq    // the returned message that the Log did not have in memory; 0: none
+	again    uint64 // messages below this place are redelivered when handed out: they were there before a crash
 }
 
 func seqOf(level uint8, place uint64) Seq { return Seq(level)<<56 | Seq(place) }
@@ -19,6 +21,11 @@ func seqOf(level uint8, place uint64) Seq { return Seq(level)<<56 | Seq(place) }
 func (s Seq) place() uint64 { return uint64(s) &^ (0xff << 56) }
 
 func (f *flight) expired(now Time) bool { return f.expiry != 0 && f.expiry <= now }
+
+// redelivered reports whether a message from behind the cursor counts as delivered before.
+func (lv *level) redelivered(m *Meta) bool {
+	return m.Flags&WasDelivered != 0 || m.Seq.place() < lv.again
+}
 
 // push adds a returned message.
 func (lv *level) push(f flight) {

@@ -28,11 +28,18 @@ type Meta struct {
 type Log interface {
 	// Put stores a message that was published and not at once settled. Seqs of one level come in ascending order.
 	Put(seq Seq, expiry Time, m *Message)
-	// Next is the first stored message of after's level behind after. A Log that does not have it in memory returns
-	// false; the machine then stops handing out from that level until Loaded. (A Log behind replicated queues never
-	// returns false: memory decides nothing there.)
+	// Next is the first stored message of after's level behind after. A Log that does not have it in memory, bytes
+	// included, returns false; the machine then stops handing out from that level until Loaded. The answer holds until
+	// the message is handed out or Unloaded is called. (A Log behind replicated queues never returns false: memory
+	// decides nothing there.)
 	Next(after Seq) (Meta, bool)
+	// Resident reports whether the bytes of a stored message are in memory. It is asked before a returned message goes
+	// out; false has the same consequence as with Next.
+	Resident(seq Seq) bool
 }
+
+// Resident implements Log.
+func (l *memoryLog) Resident(Seq) bool { return true }
 
 // Rules are what differs between queue types. They are data, set when a queue is made, and never change.
 type Rules struct {
@@ -113,6 +120,14 @@ type Discarded struct {
 }
 
 // Effects is what a command asks to be done. One value is reused for many commands; Reset empties it.
+//
+// A message that was Put leaves in exactly one of four ways: as a Delivery with Settled and Direct < 0, as such a
+// Delivery returned by Get, in Removed, or in Discards with Direct < 0. Whoever keeps a record of what is gone needs no
+// other source. When the command has ended no place of these ranges holds a message that is still in the queue, be it
+// ready, returned or in flight; and what lies in a level before a place that has left was handed out or has left as well.
+//
+// Messages to deliver, and those discarded as Expired or MaxLen, are in memory: the Log just said so. Removed ones, and
+// those discarded as Rejected or DeliveryLimited, need not be.
 type Effects struct {
 	Deliver  []Delivery
 	Removed  []SeqRange // settled or purged: let go of them

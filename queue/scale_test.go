@@ -15,6 +15,8 @@ func (l *fullLog) Next(after Seq) (Meta, bool) {
 	return Meta{Seq: after + 1, Size: 1}, after.place() < l.last
 }
 
+func (l *fullLog) Resident(Seq) bool { return true }
+
 func backlog(t *testing.T, n int) (*State, *fullLog) {
 	log := &fullLog{}
 	s := New(Rules{Levels: 1, DropBefore: true}, unlimited, log)

@@ -36,7 +36,8 @@ type State struct {
 	due        Time   // the earliest expiry among the heads; 0: none
 	budget     int    // messages that the running command may still move on its own account
 	maxEffects int
-	cold       bool // a level's head is not in memory
+	cold       bool // a head was not in memory
+	missing    Seq  // the first of returns, if the Log did not have it in memory; 0: none
 }
 
 // flight is a message that is in flight or returned.
@@ -52,12 +53,14 @@ type flight struct {
 // New is the state of an empty queue whose messages log will keep.
 func New(rules Rules, config Config, log Log) *State {
 	s := &State{rules: rules, config: config, log: log, maxEffects: MaxEffects}
-	s.levels = make([]level, min(max(rules.Levels, 1), 256))
+	s.levels = make([]level, levelsOf(rules))
 	for i := range s.levels {
 		s.levels[i].next = 1
 	}
 	return s
 }
+
+func levelsOf(rules Rules) int { return min(max(rules.Levels, 1), 256) }
 
 // Publish enqueues batch in order. Messages that a consumer takes at once without acknowledging it are never Put: their
 // Delivery names them by index, as does the Discarded of a message refused with reject-publish-dlx.
@@ -164,7 +167,7 @@ func (s *State) Purge(at Time, fx *Effects) uint64 {
 	for i := range s.levels {
 		s.levels[i].purge(uint8(i), fx)
 	}
-	s.busy, s.cold = [4]uint64{}, false
+	s.busy, s.cold, s.missing = [4]uint64{}, false, 0
 	s.stats.Ready, s.stats.ReadyBytes, s.expiring = 0, 0, 0
 	s.end(fx)
 	return n
@@ -179,13 +182,20 @@ func (s *State) Continue(at Time, fx *Effects) {
 	s.end(fx)
 }
 
-// Loaded says that the Log has in memory what it had not when Next returned false.
+// Loaded says that the Log has in memory what it had not when Next or Resident returned false.
 func (s *State) Loaded(at Time, fx *Effects) {
-	s.cold = false
+	s.cold, s.missing = false, 0
 	for i := range s.levels {
-		s.levels[i].cold = false
+		s.levels[i].cold, s.levels[i].missing = false, 0
 	}
 	s.Continue(at, fx)
+}
+
+// Unloaded says that messages may have left memory since the Log told of them: it will be asked again.
+func (s *State) Unloaded() {
+	for i := range s.levels {
+		s.levels[i].known = false
+	}
 }
 
 // Configure replaces the limits. A lower limit takes effect at once where it drops from the head; a new TTL is that of
@@ -215,8 +225,34 @@ func (s *State) Stats() Stats {
 	return st
 }
 
-// Cold reports whether handing out waits for a head that is not in memory, and thus for Loaded.
-func (s *State) Cold() bool { return s.cold }
+// Cold reports whether something waits for a message that is not in memory, and thus for Loaded or Lost. After a Get
+// that found nothing it tells whether there was something.
+func (s *State) Cold() bool {
+	_, cold := s.Wants()
+	return cold
+}
+
+// Wants is the message that should be loaded first: the Seq of a returned one, or the lowest that the next one behind a
+// level's cursor may have. It is false when nothing waits for Loaded. What comes after it is wanted soon, too.
+func (s *State) Wants() (Seq, bool) {
+	if !s.cold {
+		return 0, false
+	}
+	if _, f := s.returns.First(); f != nil && f.seq == s.missing {
+		return f.seq, true
+	}
+	for i := len(s.levels) - 1; i >= 0; i-- {
+		lv := &s.levels[i]
+		if len(lv.returned) > 0 {
+			if seq := lv.returned[0].seq; seq == lv.missing {
+				return seq, true
+			}
+		} else if lv.cold && lv.stored > 0 {
+			return seqOf(uint8(i), lv.after+1), true
+		}
+	}
+	return 0, false
+}
 
 // begin starts a command: time moves on, and what has expired meanwhile is out of everyone's way.
 func (s *State) begin(at Time, fx *Effects) {

@@ -23,6 +23,8 @@ func (l *benchLog) Next(after Seq) (Meta, bool) {
 	return Meta{}, false
 }
 
+func (l *benchLog) Resident(Seq) bool { return true }
+
 var unlimited = Config{TTL: -1, MaxLength: -1, MaxBytes: -1, DeliveryLimit: -1}
 
 func benchBatch(n int) []Message {

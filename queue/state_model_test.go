@@ -15,11 +15,12 @@ import (
 type testLog struct {
 	stored   []map[uint64]Meta
 	last     []uint64
-	coldFrom []uint64
+	coldFrom []uint64     // places from here on are not in memory
+	cold     map[Seq]bool // nor are these
 }
 
 func newTestLog(levels int) *testLog {
-	l := &testLog{last: make([]uint64, levels), coldFrom: make([]uint64, levels)}
+	l := &testLog{cold: map[Seq]bool{}, last: make([]uint64, levels), coldFrom: make([]uint64, levels)}
 	for range levels {
 		l.stored = append(l.stored, map[uint64]Meta{})
 	}
@@ -31,6 +32,7 @@ func (l *testLog) warm() {
 	for i := range l.coldFrom {
 		l.coldFrom[i] = 1 << 60
 	}
+	clear(l.cold)
 }
 
 func (l *testLog) Put(seq Seq, expiry Time, m *Message) {
@@ -46,10 +48,18 @@ func (l *testLog) Next(after Seq) (Meta, bool) {
 	i := after.Level()
 	for p := after.place() + 1; p <= l.last[i]; p++ {
 		if m, ok := l.stored[i][p]; ok {
-			return m, p < l.coldFrom[i]
+			return m, p < l.coldFrom[i] && !l.cold[m.Seq]
 		}
 	}
 	panic(fmt.Sprintf("nothing behind place %d of level %d", after.place(), i))
+}
+
+// Resident implements Log.
+func (l *testLog) Resident(seq Seq) bool {
+	if _, ok := l.stored[seq.Level()][seq.place()]; !ok {
+		panic(fmt.Sprintf("asked for %d/%d, which is not there", seq.Level(), seq.place()))
+	}
+	return !l.cold[seq]
 }
 
 // span lists the messages stored in a range.

@@ -72,6 +72,8 @@ func (p *transcript) Put(seq Seq, expiry Time, m *Message) {
 
 func (p *transcript) Next(after Seq) (Meta, bool) { return p.log.Next(after) }
 
+func (p *transcript) Resident(seq Seq) bool { return p.log.Resident(seq) }
+
 func replay(t *testing.T, text string) string {
 	p := &transcript{t: t}
 	for line := range strings.Lines(text) {
