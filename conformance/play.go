@@ -164,6 +164,9 @@ func (r *run) onPeer(s *step, p *peer) error {
 		return r.nothing(s, p)
 	case "closes":
 		return r.closes(s, p)
+	case "stall", "resume":
+		p.stall(s.verb == "stall")
+		return nil
 	case "drop", "reset":
 		p.end(s.verb == "reset")
 		return nil

@@ -115,7 +115,7 @@ func (s *step) compileVerb(sc *scanner) error {
 	case "names":
 		s.words = strings.Fields(sc.rest())
 		return nil
-	case "tcp", "unopened", "drop", "reset", "ignore", "either", "or", "together":
+	case "tcp", "unopened", "drop", "reset", "stall", "resume", "ignore", "either", "or", "together":
 		return s.finish(sc)
 	case "any":
 		s.verb = "any order"
