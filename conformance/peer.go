@@ -72,6 +72,8 @@ type peer struct {
 	tune     message     // the last connection.tune
 	last     *methodSpec // sent on any channel
 
+	gate    sync.Mutex // the reader passes it before each frame; held while stalled
+	stalled bool
 	arrived chan struct{} // holds a token after something came
 	readers sync.WaitGroup
 
@@ -121,6 +123,8 @@ func (p *peer) read() error {
 	r := bufio.NewReaderSize(p.conn, 32<<10)
 	open := map[uint16]*pending{}
 	for {
+		p.gate.Lock()
+		p.gate.Unlock()
 		if first, err := r.Peek(1); err != nil {
 			return err
 		} else if first[0] == 'A' {
@@ -360,6 +364,18 @@ func (p *peer) send(channel uint16, m message, alone bool) error {
 	return p.write(b)
 }
 
+// stall stops reading from the socket, or goes on.
+func (p *peer) stall(on bool) {
+	if on == p.stalled {
+		return
+	}
+	if p.stalled = on; on {
+		p.gate.Lock()
+	} else {
+		p.gate.Unlock()
+	}
+}
+
 // end closes the socket; reset makes it a TCP reset.
 func (p *peer) end(reset bool) {
 	if tcp, ok := p.conn.(*net.TCPConn); ok && reset {
@@ -367,5 +383,6 @@ func (p *peer) end(reset bool) {
 	}
 	p.done = true
 	p.conn.Close()
+	p.stall(false)
 	p.readers.Wait()
 }

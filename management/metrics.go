@@ -62,14 +62,12 @@ func (a *API) scrape(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *API) aggregated(e *exposition) {
+	counts, totals := a.numbers()
 	a.identity(e, "aggregated")
-	a.nodeMetrics(e)
-	// The sums over queues are kept by the broker, so that this endpoint costs the same with one queue and with 100,000.
-	var counts Counts
-	a.Broker.Counts(&counts)
-	totals := a.Broker.Totals()
+	a.nodeMetrics(e, counts, &totals)
+	// The sums over queues are the broker's, which can keep them: here this endpoint costs the same with one queue and with 100,000.
 	all := Queue{Ready: totals.Ready, Unacked: totals.Unacked, ReadyBytes: totals.ReadyBytes, UnackedBytes: totals.UnackedBytes,
-		Memory: totals.MemoryBytes, Consumers: int(totals.Consumers), Counts: delivered(&counts)}
+		Memory: totals.MemoryBytes, Consumers: int(totals.Consumers), Counts: delivered(counts)}
 	sum(e, "rabbitmq_", once(&all), pick(queueFamilies, nil))
 	sum(e, "rabbitmq_", a.Broker.Channels(), pick(channelFamilies, nil))
 	sum(e, "rabbitmq_", a.Broker.Connections(), pick(connectionFamilies, nil))
@@ -77,8 +75,9 @@ func (a *API) aggregated(e *exposition) {
 }
 
 func (a *API) perObject(e *exposition) {
+	counts, totals := a.numbers()
 	a.identity(e, "per-object")
-	a.nodeMetrics(e)
+	a.nodeMetrics(e, counts, &totals)
 	a.objects(e, "rabbitmq_", selection{all: true})
 	a.processMetrics(e)
 }
@@ -120,7 +119,9 @@ func (s *selection) wants(q *Queue) bool {
 func (a *API) detailed(e *exposition, s selection) {
 	a.identity(e, "detailed")
 	if s.has("connection_churn_metrics") {
-		a.churnMetrics(e, "rabbitmq_detailed_")
+		var counts Counts
+		a.Broker.Counts(&counts)
+		a.churnMetrics(e, "rabbitmq_detailed_", &counts)
 	}
 	a.objects(e, "rabbitmq_detailed_", s)
 	if s.has("vhost_status") {

@@ -14,17 +14,21 @@ func (a *API) identity(e *exposition, endpoint string) {
 		"rabbitmq_node", a.Node, "rabbitmq_cluster", a.Cluster, "rabbitmq_cluster_permanent_id", a.ClusterID, "rabbitmq_endpoint", endpoint)
 }
 
+// numbers asks the broker once for what a scrape needs of the whole node: it may have to add up over all queues.
+func (a *API) numbers() (c *Counts, t Totals) {
+	c = new(Counts)
+	a.Broker.Counts(c)
+	return c, a.Broker.Totals()
+}
+
 // nodeMetrics are the numbers of the node itself, which all endpoints but the detailed one show.
-func (a *API) nodeMetrics(e *exposition) {
-	var counts Counts
-	a.Broker.Counts(&counts)
-	totals := a.Broker.Totals()
+func (a *API) nodeMetrics(e *exposition, counts *Counts, totals *Totals) {
 	e.one("rabbitmq_connections", gauge, "Connections that are open", float64(totals.Connections))
 	e.one("rabbitmq_channels", gauge, "Channels that are open", float64(totals.Channels))
 	e.one("rabbitmq_consumers", gauge, "Consumers that are attached", float64(totals.Consumers))
 	e.one("rabbitmq_queues", gauge, "Queues that exist", float64(totals.Queues))
-	a.churnMetrics(e, "rabbitmq_")
-	a.globalMetrics(e, &counts, &totals)
+	a.churnMetrics(e, "rabbitmq_", counts)
+	a.globalMetrics(e, counts, totals)
 
 	alarms := a.Broker.Alarms()
 	alarm := func(name, resource, help string) {
@@ -57,9 +61,7 @@ func (a *API) nodeMetrics(e *exposition) {
 	e.sample("", labels("protocol", "amqp091"), float64(counts.AuthFailed))
 }
 
-func (a *API) churnMetrics(e *exposition, prefix string) {
-	var c Counts
-	a.Broker.Counts(&c)
+func (a *API) churnMetrics(e *exposition, prefix string, c *Counts) {
 	e.one(prefix+"connections_opened_total", counter, "Connections opened", float64(c.ConnectionsOpened))
 	e.one(prefix+"connections_closed_total", counter, "Connections closed or lost", float64(c.ConnectionsClosed))
 	e.one(prefix+"channels_opened_total", counter, "Channels opened", float64(c.ChannelsOpened))
