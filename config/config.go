@@ -59,7 +59,7 @@ type Config struct {
 	QueueMax, ExchangeMax, VHostMax int
 	// ConsumerTimeout is how long a delivery may stay unacknowledged where a queue type enforces it.
 	ConsumerTimeout time.Duration
-	// AuthMechanisms are the SASL mechanisms offered, in order.
+	// AuthMechanisms are the SASL mechanisms offered, in order. ANONYMOUS among them counts only if AnonymousUser is not empty.
 	AuthMechanisms []string
 	// AnonymousUser and AnonymousPass log in a client that uses ANONYMOUS; an empty user disables the mechanism.
 	AnonymousUser, AnonymousPass string
@@ -152,7 +152,7 @@ func Default() Config {
 		TLSHandshakeTimeout:   5 * time.Second,
 		MaxMessageSize:        16 << 20,
 		ConsumerTimeout:       30 * time.Minute,
-		AuthMechanisms:        []string{"PLAIN", "AMQPLAIN"},
+		AuthMechanisms:        []string{"PLAIN", "AMQPLAIN", "ANONYMOUS"},
 		AnonymousUser:         "guest",
 		AnonymousPass:         "guest",
 		LoopbackUsers:         map[string]bool{"guest": true},
