@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +37,9 @@ func openEngine(cfg config.Config, version string, memory uint64, log *slog.Logg
 		DefaultVHost: cfg.DefaultVHost, DefaultUser: cfg.DefaultUser, DefaultPass: cfg.DefaultPass,
 		LoopbackUsers: loopback(cfg), DefaultQueueType: cfg.DefaultQueueType, RefuseTransient: !cfg.PermitTransientQueues,
 	})
+	if err := r.seed(); err != nil {
+		return nil, err
+	}
 	r.server = server.New(server.Options{
 		Product: cfg.Product, Version: version, ClusterName: cfg.ClusterName,
 		ChannelMax: cfg.ChannelMax, FrameMax: cfg.FrameMax, Heartbeat: uint16(cfg.Heartbeat / time.Second),
@@ -48,6 +52,25 @@ func openEngine(cfg config.Config, version string, memory uint64, log *slog.Logg
 	r.cancel = cancel
 	go r.trim(ctx)
 	return r, nil
+}
+
+// seed gives the default user the permissions and tags of the configuration.
+func (r *rooms) seed() error {
+	if p := r.cfg.DefaultPermissions; p != config.Default().DefaultPermissions {
+		done := make(chan error, 1)
+		r.broker.VHost(r.cfg.DefaultVHost).SetPermissions(r.cfg.DefaultUser, p.Configure, p.Write, p.Read, func(err error) { done <- err })
+		if err := <-done; err != nil {
+			return &failure{code: exitConfig, text: "default_permissions: " + err.Error(), err: err, remedy: "Write a regular expression, such as ^shop-.*"}
+		}
+	}
+	if u := r.broker.User(r.cfg.DefaultUser); !slices.Equal(u.Tags, r.cfg.DefaultUserTags) {
+		changed := *u
+		changed.Tags = r.cfg.DefaultUserTags
+		done := make(chan struct{})
+		r.broker.PutUser(changed, func() { close(done) })
+		<-done
+	}
+	return nil
 }
 
 func (r *rooms) newQueue(q broker.NewQueue) queue.Queue {
@@ -106,11 +129,11 @@ func unlimited(n int) int {
 	return n
 }
 
-// mechanisms are those configured that this build has, and ANONYMOUS while there is somebody to be.
+// mechanisms are those configured, ANONYMOUS only while there is somebody to be.
 func mechanisms(cfg config.Config) []string {
-	list := append([]string(nil), cfg.AuthMechanisms...)
-	if cfg.AnonymousUser != "" {
-		list = append(list, "ANONYMOUS")
+	list := slices.Clone(cfg.AuthMechanisms)
+	if cfg.AnonymousUser == "" {
+		list = slices.DeleteFunc(list, func(name string) bool { return name == "ANONYMOUS" })
 	}
 	return list
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"iter"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/warrenmq/warren/amqp"
@@ -97,7 +98,7 @@ func (r *rooms) fillQueue(q *broker.Queue, into *management.Queue) {
 		ID: uint64(q.ID), VHost: q.VHost.Name, Name: q.Name, Type: q.Type, State: "running",
 		Durable: q.Durable, AutoDelete: q.AutoDelete, Exclusive: q.Exclusive(), Arguments: q.Arguments.Map(),
 		Ready: s.Ready, Unacked: s.Unacked, ReadyBytes: s.ReadyBytes, UnackedBytes: s.UnackedBytes,
-		Consumers: int(s.Consumers), Counts: counts(s),
+		Consumers: int(s.Consumers), Capacity: -1, Counts: counts(s),
 	}
 	if q.Exclusive() {
 		into.Owner = r.connectionName(q.Owner)
@@ -112,7 +113,6 @@ func (r *rooms) fillQueue(q *broker.Queue, into *management.Queue) {
 		if s.Active != 0 && c.ID == s.Active {
 			into.SingleActiveConsumer = c.Tag
 		}
-		into.Capacity = 1 // a consumer that could not take a message for lack of prefetch is not told apart yet
 	}
 }
 
@@ -142,7 +142,21 @@ func refusal(err *amqp.Error) error {
 	if err == nil {
 		return nil
 	}
-	return &management.Refusal{Code: err.Code, Text: err.Text}
+	_, text, found := strings.Cut(err.Text, " - ") // management's clients do not read the code's name
+	if !found {
+		text = err.Text
+	}
+	return &management.Refusal{Code: err.Code, Text: text}
+}
+
+// actor is the user for whom something is changed. A user that was deleted since he logged in may change nothing; without a user the broker
+// would take the node itself for the actor, which may do anything.
+func (r *rooms) actor(as management.User) (broker.Actor, error) {
+	u := r.broker.User(as.Name)
+	if u == nil {
+		return broker.Actor{}, &management.Refusal{Code: amqp.AccessRefused, Text: "user '" + as.Name + "' does not exist"}
+	}
+	return broker.Actor{User: u}, nil
 }
 
 // DeclareQueue implements management.Broker.
@@ -151,13 +165,17 @@ func (r *rooms) DeclareQueue(as management.User, d management.QueueDeclaration) 
 	if v == nil {
 		return false, &management.Refusal{Code: amqp.NotFound, Text: "no vhost '" + d.VHost + "'"}
 	}
+	a, err := r.actor(as)
+	if err != nil {
+		return false, err
+	}
 	args, bad := amqp.TableOf(d.Arguments)
 	if bad != nil {
 		return false, &management.Refusal{Code: amqp.PreconditionFailed, Text: bad.Error()}
 	}
 	existed := v.Queue(d.Name) != nil
 	done := make(chan error, 1)
-	v.DeclareQueue(broker.Actor{User: r.broker.User(as.Name)}, broker.QueueDeclaration{
+	v.DeclareQueue(a, broker.QueueDeclaration{
 		Name: d.Name, Durable: d.Durable, AutoDelete: d.AutoDelete, Arguments: args,
 	}, func(_ *broker.Queue, err *amqp.Error) { done <- refusal(err) })
 	err = <-done
@@ -170,9 +188,13 @@ func (r *rooms) DeleteQueue(as management.User, vhost, name string, ifUnused, if
 	if v == nil || v.Queue(name) == nil {
 		return &management.Refusal{Code: amqp.NotFound, Text: "no queue '" + name + "' in vhost '" + vhost + "'"}
 	}
+	a, err := r.actor(as)
+	if err != nil {
+		return err
+	}
 	var w queue.Wake
 	done := make(chan error, 1)
-	v.DeleteQueue(broker.Actor{User: r.broker.User(as.Name)}, name, ifUnused, ifEmpty, &w, func(_ uint64, err *amqp.Error) { done <- refusal(err) })
+	v.DeleteQueue(a, name, ifUnused, ifEmpty, &w, func(_ uint64, err *amqp.Error) { done <- refusal(err) })
 	w.Flush()
 	return <-done
 }
@@ -183,9 +205,13 @@ func (r *rooms) PurgeQueue(as management.User, vhost, name string) error {
 	if v == nil {
 		return &management.Refusal{Code: amqp.NotFound, Text: "no vhost '" + vhost + "'"}
 	}
-	q, err := v.QueueFor(broker.Actor{User: r.broker.User(as.Name)}, name)
+	a, err := r.actor(as)
 	if err != nil {
-		return refusal(err)
+		return err
+	}
+	q, refused := v.QueueFor(a, name)
+	if refused != nil {
+		return refusal(refused)
 	}
 	var w queue.Wake
 	done := make(chan struct{})

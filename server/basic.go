@@ -32,7 +32,9 @@ func (ch *channel) qos(m *amqp.BasicQos) *amqp.Error {
 	if m.Global {
 		ch.setLimit(uint32(m.PrefetchCount))
 	} else {
+		ch.mu.Lock()
 		ch.prefetch = uint32(m.PrefetchCount)
+		ch.mu.Unlock()
 		ch.setLimit(0)
 	}
 	ch.send(&amqp.BasicQosOk{})

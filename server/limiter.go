@@ -33,7 +33,9 @@ func (ch *channel) setLimit(n uint32) {
 		if n == 0 {
 			return
 		}
+		ch.mu.Lock()
 		ch.limit = new(limiter)
+		ch.mu.Unlock()
 	}
 	ch.limit.max.Store(int64(n))
 	ch.wakeRefused()

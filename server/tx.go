@@ -79,7 +79,9 @@ func (t *commitment) done(n int, ok bool) {
 // commit carries the transaction out: publishes in their order, then settles. The channel waits for the answer.
 func (ch *channel) commit() {
 	c, tx := ch.conn, ch.tx
+	ch.mu.Lock()
 	ch.tx = &transaction{}
+	ch.mu.Unlock()
 	t := &commitment{ch: ch, left: 1}
 	for i := range tx.publishes {
 		t.left += len(tx.publishes[i].queues)
