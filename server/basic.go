@@ -175,14 +175,13 @@ func (ch *channel) cancel(m *amqp.BasicCancel) {
 		answer(&c.wake)
 		return
 	}
-	c.acks.flush(&c.wake)
 	ch.waiting++
 	k.of.Detach(k.id, queue.Cancel, &c.wake, func() {
 		c.post(func() {
-			ch.mu.Lock()
-			ch.forget(k)
-			ch.mu.Unlock()
-			answer(&c.wake)
+			if ch.state == channelOpen {
+				answer(&c.wake)
+				c.retire(k, &c.wake)
+			}
 			ch.resume()
 		})
 	})
@@ -201,7 +200,6 @@ func (ch *channel) get(m *amqp.BasicGet) *amqp.Error {
 	if err != nil {
 		return err
 	}
-	c.acks.flush(&c.wake)
 	ch.mu.Lock()
 	k := ch.getters[q]
 	ch.mu.Unlock()
@@ -236,6 +234,10 @@ func (ch *channel) getFrom(k *consumer, noAck bool) {
 	k.of.Get(k.id, noAck, &c.wake, func(o queue.Offered, ready uint64, ok bool) {
 		if !ok {
 			ch.reply(&c.wake, &amqp.BasicGetEmpty{})
+			c.server.Counters.GetEmpty.Add(1)
+			ch.mu.Lock()
+			ch.counts.GetEmpty++
+			ch.mu.Unlock()
 		} else {
 			it := item{kind: itemGetOk, channel: ch, offered: o, size: uint32(min(ready, 1<<32-1))}
 			if !noAck {
@@ -261,7 +263,6 @@ func (ch *channel) purge(m *amqp.QueuePurge) *amqp.Error {
 	if err != nil {
 		return err
 	}
-	c.acks.flush(&c.wake)
 	ch.waiting++
 	q.Queue.Purge(&c.wake, func(n uint64) {
 		c.post(func() {

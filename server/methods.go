@@ -21,7 +21,7 @@ func (c *conn) channelMethod(ch *channel, f *amqp.Frame) {
 			c.fail(amqp.DecodeError(id, args, err))
 			return
 		}
-		ch.content.begin(&m)
+		ch.beginContent(&m)
 		return
 	}
 	m := amqp.NewMethod(id)
@@ -37,6 +37,9 @@ func (c *conn) channelMethod(ch *channel, f *amqp.Frame) {
 		return
 	}
 	c.publish()
+	if id != amqp.BasicNackID && id != amqp.BasicRejectID { // those gather; all else finds them done
+		c.acks.flush(&c.wake)
+	}
 	if err := ch.do(m); err != nil {
 		c.raise(ch, err.In(id))
 	}

@@ -14,6 +14,7 @@ import (
 type transaction struct {
 	publishes []txPublish
 	settles   []txSettle
+	octets    int // of publishes
 }
 
 type txPublish struct {
@@ -38,8 +39,10 @@ func (tx *transaction) publish(m queue.Message, r *route, mandatory bool) {
 }
 
 // rollback forgets the publishes; what was settled is for the caller to restore.
-func (tx *transaction) rollback(pool *queue.Pool) {
-	release := queue.Releaser{Pool: pool}
+func (tx *transaction) rollback(s *Server) {
+	s.uncommitted.Add(int64(-tx.octets))
+	tx.octets = 0
+	release := queue.Releaser{Pool: s.pool}
 	for i := range tx.publishes {
 		release.Add(tx.publishes[i].message.Ref.Slab)
 	}
@@ -110,7 +113,7 @@ func (ch *channel) commit() {
 	}
 	ch.mu.Unlock()
 	ch.release(permits)
-	tx.rollback(c.server.pool)
+	tx.rollback(c.server)
 	c.acks.flush(&c.wake)
 	t.done(1, true)
 }
@@ -136,5 +139,5 @@ func (ch *channel) undo() {
 		ch.restore(tx.settles)
 	}
 	ch.mu.Unlock()
-	tx.rollback(ch.conn.server.pool)
+	tx.rollback(ch.conn.server)
 }
