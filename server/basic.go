@@ -32,7 +32,9 @@ func (ch *channel) qos(m *amqp.BasicQos) *amqp.Error {
 	if m.Global {
 		ch.setLimit(uint32(m.PrefetchCount))
 	} else {
+		ch.mu.Lock()
 		ch.prefetch = uint32(m.PrefetchCount)
+		ch.mu.Unlock()
 		ch.setLimit(0)
 	}
 	ch.send(&amqp.BasicQosOk{})
@@ -126,7 +128,9 @@ func (ch *channel) consumeReplies(tag string, m *amqp.BasicConsume) *amqp.Error 
 	if !m.NoWait {
 		ch.send(&amqp.BasicConsumeOk{ConsumerTag: tag})
 	}
+	ch.mu.Lock()
 	ch.replies = k
+	ch.mu.Unlock()
 	ch.conn.server.replies.add(k)
 	return nil
 }

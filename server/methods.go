@@ -132,7 +132,9 @@ func (ch *channel) selectConfirms(m *amqp.ConfirmSelect) *amqp.Error {
 		return amqp.Errorf(amqp.PreconditionFailed, "cannot switch from tx to confirm mode")
 	}
 	if ch.confirms == nil {
+		ch.mu.Lock()
 		ch.confirms = &confirms{channel: ch, base: 1}
+		ch.mu.Unlock()
 	}
 	if !m.NoWait {
 		ch.send(&amqp.ConfirmSelectOk{})
@@ -145,7 +147,9 @@ func (ch *channel) selectTx() *amqp.Error {
 		return amqp.Errorf(amqp.PreconditionFailed, "cannot switch from confirm to tx mode")
 	}
 	if ch.tx == nil {
+		ch.mu.Lock()
 		ch.tx = &transaction{}
+		ch.mu.Unlock()
 	}
 	ch.send(&amqp.TxSelectOk{})
 	return nil
