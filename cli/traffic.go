@@ -3,7 +3,6 @@ package cli
 import (
 	"crypto/tls"
 	"iter"
-	"net"
 	"time"
 
 	"github.com/warrenmq/warren/broker"
@@ -15,12 +14,12 @@ import (
 // What management sees of the AMQP server: connections, channels, consumers, and the counts of both rooms.
 
 // connectionName is the name of a connection by its number.
-func (r *rooms) connectionName(id uint64) string { return r.server.Name(id) }
+func (r *rooms) connectionName(id uint64) string { return r.server.ConnectionName(id) }
 
 // Totals implements management.Broker.
 func (r *rooms) Totals() (t management.Totals) {
 	c := &r.server.Counters
-	t.Connections, t.Channels = uint64(r.server.Open()), c.ChannelsOpened.Load()-c.ChannelsClosed.Load()
+	t.Connections, t.Channels = c.ConnectionsOpened.Load()-c.ConnectionsClosed.Load(), c.ChannelsOpened.Load()-c.ChannelsClosed.Load()
 	for _, v := range r.broker.VHosts() {
 		t.Exchanges += uint64(len(v.Exchanges()))
 		for _, q := range v.Queues() {
@@ -46,7 +45,8 @@ func (r *rooms) Counts(into *management.Counts) {
 		QueuesDeclared: b.QueuesDeclared.Load(), QueuesCreated: b.QueuesCreated.Load(), QueuesDeleted: b.QueuesDeleted.Load(),
 		AuthAttempts: b.AuthAttempts.Load(), AuthSucceeded: b.AuthSucceeded.Load(), AuthFailed: b.AuthFailed.Load(),
 		Delivery: []management.TypeCounts{{Type: "classic",
-			QueueCounts:   r.delivered(),
+			QueueCounts: management.QueueCounts{Publish: b.Routed.Load(), Deliver: s.Delivered.Load(), DeliverNoAck: s.DeliveredNoAck.Load(),
+				Get: s.Got.Load(), GetNoAck: s.GotNoAck.Load(), GetEmpty: s.GetEmpty.Load(), Redeliver: s.Redelivered.Load(), Ack: s.Acked.Load()},
 			DroppedMaxLen: b.DeadDropped(queue.MaxLen), DroppedExpired: b.DeadDropped(queue.Expired), DroppedRejected: b.DeadDropped(queue.Rejected),
 			DroppedDeliveryLimit: b.DeadDropped(queue.DeliveryLimited),
 			DeadMaxLen:           b.DeadLettered(queue.MaxLen), DeadExpired: b.DeadLettered(queue.Expired), DeadRejected: b.DeadLettered(queue.Rejected),
@@ -55,32 +55,15 @@ func (r *rooms) Counts(into *management.Counts) {
 	}
 }
 
-// delivered sums over the queues there are. What a queue that was deleted had delivered is lost to it.
-func (r *rooms) delivered() (sum management.QueueCounts) {
-	for _, v := range r.broker.VHosts() {
-		for _, q := range v.Queues() {
-			c := counts(q.Stats())
-			sum.Publish += c.Publish
-			sum.Deliver += c.Deliver
-			sum.DeliverNoAck += c.DeliverNoAck
-			sum.Get += c.Get
-			sum.GetNoAck += c.GetNoAck
-			sum.GetEmpty += c.GetEmpty
-			sum.Redeliver += c.Redeliver
-			sum.Ack += c.Ack
-		}
-	}
-	return sum
-}
-
 // Connections implements management.Broker.
 func (r *rooms) Connections() iter.Seq[*management.Connection] {
 	return func(yield func(*management.Connection) bool) {
 		var one management.Connection
-		r.server.Connections(func(c *server.Connection) bool {
-			one = connectionShown(c)
-			return yield(&one)
-		})
+		for c := range r.server.Connections() {
+			if one = connectionShown(c); !yield(&one) {
+				return
+			}
+		}
 	}
 }
 
@@ -95,16 +78,18 @@ func (r *rooms) Connection(name string, into *management.Connection) bool {
 }
 
 // CloseConnection implements management.Broker.
-func (r *rooms) CloseConnection(name, reason string) bool { return r.server.Close(name, reason) }
+func (r *rooms) CloseConnection(name, reason string) bool {
+	return r.server.CloseConnection(name, reason)
+}
 
 func connectionShown(c *server.Connection) management.Connection {
 	v := management.Connection{
-		Name: c.Name, User: c.User, VHost: c.VHost, State: "running", AuthMechanism: c.Mechanism,
-		Heartbeat: time.Duration(c.Heartbeat) * time.Second, FrameMax: c.FrameMax, ChannelMax: c.ChannelMax, Channels: c.Channels,
-		ConnectedAt: c.Opened, ClientProperties: c.Properties.Map(), ReceivedBytes: c.Received, SentBytes: c.Sent,
+		Name: c.Name, User: c.User, VHost: c.VHost, State: c.State, AuthMechanism: c.Mechanism,
+		Heartbeat: c.Heartbeat, FrameMax: c.FrameMax, ChannelMax: c.ChannelMax, Channels: c.Channels,
+		Host: c.Own.Addr().String(), Port: int(c.Own.Port()), PeerHost: c.Peer.Addr().String(), PeerPort: int(c.Peer.Port()),
+		ConnectedAt: c.OpenedAt, ClientProperties: c.Properties.Map(),
+		ReceivedBytes: c.ReceivedOctets, SentBytes: c.SentOctets, Reads: c.Reads, Writes: c.Writes, PendingBytes: c.PendingOctets,
 	}
-	v.Host, v.Port = ends(c.Local)
-	v.PeerHost, v.PeerPort = ends(c.Remote)
 	if c.TLS != nil {
 		v.TLS = &management.ConnectionTLS{Protocol: tls.VersionName(c.TLS.Version), Cipher: tls.CipherSuiteName(c.TLS.CipherSuite), KeyExchange: c.TLS.CurveID.String()}
 		if len(c.TLS.PeerCertificates) > 0 {
@@ -116,27 +101,23 @@ func connectionShown(c *server.Connection) management.Connection {
 	return v
 }
 
-// ends are host and port of an address.
-func ends(a net.Addr) (string, int) {
-	at, ok := a.(*net.TCPAddr)
-	if !ok {
-		return a.String(), 0
-	}
-	return at.IP.String(), at.Port
-}
-
 // Channels implements management.Broker.
 func (r *rooms) Channels() iter.Seq[*management.Channel] {
 	return func(yield func(*management.Channel) bool) {
-		r.server.Channels(func(c *server.Channel) bool {
+		for c := range r.server.Channels() {
 			one := management.Channel{
-				Connection: c.Connection.Name, User: c.Connection.User, VHost: c.Connection.VHost, Number: int(c.Number), State: "running",
-				Transactional: c.Transactional, Confirm: c.Confirm, Consumers: c.Consumers, Unacked: uint64(c.Unacked), Unconfirmed: uint64(c.Unconfirmed),
-				Prefetch: int(c.Prefetch), GlobalPrefetch: int(c.Limit),
+				Connection: c.Connection, User: c.User, VHost: c.VHost, Number: int(c.Number), State: c.State,
+				PeerHost: c.Peer.Addr().String(), PeerPort: int(c.Peer.Port()),
+				Transactional: c.Transactional, Confirm: c.Confirm, Consumers: c.Consumers, Unacked: c.Unacked, Unconfirmed: c.Unconfirmed,
+				Uncommitted: c.Uncommitted, AckUncommitted: c.AcksUncommitted, Prefetch: int(c.Prefetch), GlobalPrefetch: int(c.GlobalPrefetch),
+				Confirmed: c.Confirmed, Returned: c.Returned, Dropped: c.Dropped,
+				Counts: management.QueueCounts{Publish: c.Published, Deliver: c.Delivered, DeliverNoAck: c.DeliveredNoAck, Get: c.Got,
+					GetNoAck: c.GotNoAck, GetEmpty: c.GetEmpty, Redeliver: c.Redelivered, Ack: c.Acked},
 			}
-			one.PeerHost, one.PeerPort = ends(c.Connection.Remote)
-			return yield(&one)
-		})
+			if !yield(&one) {
+				return
+			}
+		}
 	}
 }
 
@@ -144,7 +125,9 @@ func (r *rooms) Channels() iter.Seq[*management.Channel] {
 func (r *rooms) Consumers(vhost string) iter.Seq[*management.Consumer] {
 	return func(yield func(*management.Consumer) bool) {
 		byID := map[uint64]server.Connection{}
-		r.server.Connections(func(c *server.Connection) bool { byID[c.ID] = *c; return true })
+		for c := range r.server.Connections() {
+			byID[c.ID] = *c
+		}
 		for _, v := range r.vhosts(vhost) {
 			for _, q := range v.Queues() {
 				consumers := q.Consumers()
@@ -169,8 +152,8 @@ func (r *rooms) consumerShown(q *broker.Queue, c *broker.Consumer, active queue.
 		Exclusive: c.Spec.Exclusive, AckRequired: !c.Spec.NoAck, Prefetch: int(c.Spec.Prefetch), Active: true, Status: "up",
 		Arguments: c.Arguments.Map(), Timeout: r.cfg.ConsumerTimeout,
 	}
-	if of.Remote != nil {
-		v.PeerHost, v.PeerPort = ends(of.Remote)
+	if of.Peer.IsValid() {
+		v.PeerHost, v.PeerPort = of.Peer.Addr().String(), int(of.Peer.Port())
 	}
 	if active != 0 {
 		if v.Active = c.ID == active; v.Active {

@@ -128,7 +128,9 @@ func (ch *channel) consumeReplies(tag string, m *amqp.BasicConsume) *amqp.Error 
 	if !m.NoWait {
 		ch.send(&amqp.BasicConsumeOk{ConsumerTag: tag})
 	}
+	ch.mu.Lock()
 	ch.replies = k
+	ch.mu.Unlock()
 	ch.conn.server.replies.add(k)
 	return nil
 }

@@ -15,6 +15,8 @@ type channel struct {
 	number uint16
 	id     uint64 // one per channel of the node
 
+	// What others look at, too, is changed under mu: confirms, tx, prefetch, replies, limit.
+
 	state      channelState
 	waiting    int  // operations that have not answered: later frames are parked
 	parked     int  // frames of this channel in conn.parked
@@ -38,6 +40,8 @@ type channel struct {
 	getters   map[*broker.Queue]*consumer // for basic.get
 	limit     *limiter                    // basic.qos with global; nil: none. Changed by the reader, who reads it without the mutex
 	counts    ChannelCounts
+
+	uncommitted, unsettled int // publishes and settled deliveries of tx
 }
 
 type channelState uint8

@@ -60,7 +60,7 @@ func (k *chunk) clear(pool *queue.Pool) {
 	k.held, k.refs, k.iov = k.held[:0], k.refs[:0], k.iov[:0]
 	k.extra, k.next, k.rest, k.ready = 0, 0, nil, false
 	if cap(k.buf) > 4*writeBytes {
-		k.buf = make([]byte, 0, writeBytes+writeBytes/4)
+		k.buf = make([]byte, 0, writeBytes+writeBytes/8)
 	}
 	k.buf = k.buf[:0]
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"crypto/tls"
 	"maps"
 	"net"
 	"slices"
@@ -34,6 +35,7 @@ type conn struct {
 	user         *broker.User
 	vhost        *broker.VHost
 	properties   amqp.Table // the client's
+	secured      *tls.ConnectionState
 	capabilities capabilities
 
 	exchange  sasl

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"crypto/tls"
 	"errors"
 	"io"
 	"os"
@@ -202,6 +203,12 @@ func (c *conn) fillTLS() error {
 	if n > 0 {
 		if in.buffer() == nil {
 			in.borrow()
+		}
+		if c.secured == nil {
+			state := c.socket.(*tls.Conn).ConnectionState()
+			c.mu.Lock()
+			c.secured = &state
+			c.mu.Unlock()
 		}
 		in.w += copy(in.buffer()[in.w:], in.small[:n])
 		c.read(n)

@@ -27,7 +27,8 @@ func (l *limiter) Acquire() bool {
 	}
 }
 
-// setLimit sets the limit of the channel; 0 removes it. It holds for all its consumers, also those that are there.
+// setLimit sets the limit of the channel; 0 removes it. It holds for the consumers that came when there was one, or that
+// come later.
 func (ch *channel) setLimit(n uint32) {
 	if ch.limit == nil {
 		if n == 0 {

@@ -54,7 +54,7 @@ const (
 	// inlineBytes is how much the goroutine that woke the outbox writes itself.
 	inlineBytes = 16 << 10
 	// writeBytes is how much one write gathers.
-	writeBytes = 256 << 10
+	writeBytes = 320 << 10
 	// outletBytes is how much waits for one consumer before its queue pauses.
 	outletBytes = 256 << 10
 	// maxBacklog is how many octets may wait for a peer that asks and does not read, before nothing more is read from it.

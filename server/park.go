@@ -122,6 +122,9 @@ func (c *conn) holdReading() {
 		return
 	}
 	c.timing.reading(false)
+	if c.state == running {
+		c.shown.Store(inFlow)
+	}
 	for c.held() {
 		c.in.lend()
 		c.mail.wait()
@@ -129,5 +132,6 @@ func (c *conn) holdReading() {
 		c.leave()
 		c.flush()
 	}
+	c.shown.Store(uint32(c.state))
 	c.timing.reading(true)
 }

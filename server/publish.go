@@ -331,6 +331,9 @@ func (c *conn) accept(ch *channel, in *incoming, m queue.Message, inBuffer bool,
 			return amqp.Errorf(amqp.PreconditionFailed, "too much is published in transactions that are not committed")
 		}
 		ch.tx.octets += octets
+		ch.mu.Lock()
+		ch.uncommitted++
+		ch.mu.Unlock()
 		if len(queues) > 0 || ch.route.swallowed {
 			c.countPublished(ch, 1)
 		} else {

@@ -74,7 +74,9 @@ func (k *consumer) answer(m queue.Message, w *queue.Wake) {
 func (ch *channel) endReply() {
 	if k := ch.replies; k != nil {
 		ch.conn.server.replies.remove(k)
+		ch.mu.Lock()
 		ch.replies = nil
+		ch.mu.Unlock()
 		o := &ch.conn.out
 		o.mu.Lock()
 		k.gone = true

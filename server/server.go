@@ -73,14 +73,13 @@ type Server struct {
 	mu        sync.Mutex // guards what follows
 	listeners []net.Listener
 	conns     map[uint64]*conn
-	names     map[string]*conn // the same, by name
 	stopping  bool
 	running   sync.WaitGroup // listeners and connections
 }
 
 // New makes a Server.
 func New(o Options, b *broker.Broker, pool *queue.Pool, clock *queue.Clock) *Server {
-	return &Server{options: o, broker: b, pool: pool, clock: clock, log: o.Log, conns: make(map[uint64]*conn), names: make(map[string]*conn)}
+	return &Server{options: o, broker: b, pool: pool, clock: clock, log: o.Log, conns: make(map[uint64]*conn)}
 }
 
 // Listen accepts plain TCP connections on an address until Shutdown, and returns the address it got.
@@ -153,7 +152,6 @@ func (s *Server) serve(socket net.Conn, config *tls.Config) {
 		return
 	}
 	s.conns[c.id] = c
-	s.names[c.name] = c
 	s.running.Add(1)
 	s.mu.Unlock()
 	s.Counters.ConnectionsOpened.Add(1)
@@ -164,9 +162,6 @@ func (s *Server) serve(socket net.Conn, config *tls.Config) {
 func (s *Server) remove(c *conn) {
 	s.mu.Lock()
 	delete(s.conns, c.id)
-	if s.names[c.name] == c { // the address may be in use again
-		delete(s.names, c.name)
-	}
 	s.mu.Unlock()
 	if c.counted {
 		s.open.Add(-1)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"crypto/tls"
 	"iter"
+	"net"
 	"net/netip"
 	"slices"
 	"time"
@@ -236,4 +237,12 @@ func vhostName(v *broker.VHost) string {
 		return ""
 	}
 	return v.Name
+}
+
+func addrPort(a net.Addr) netip.AddrPort {
+	if t, ok := a.(*net.TCPAddr); ok {
+		p := t.AddrPort()
+		return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
+	}
+	return netip.AddrPort{}
 }

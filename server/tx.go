@@ -84,6 +84,7 @@ func (ch *channel) commit() {
 	c, tx := ch.conn, ch.tx
 	ch.mu.Lock()
 	ch.tx = &transaction{}
+	ch.uncommitted, ch.unsettled = 0, 0
 	ch.mu.Unlock()
 	t := &commitment{ch: ch, left: 1}
 	for i := range tx.publishes {
@@ -135,6 +136,7 @@ func (ch *channel) committed(refused bool) {
 func (ch *channel) undo() {
 	tx := ch.tx
 	ch.mu.Lock()
+	ch.uncommitted, ch.unsettled = 0, 0
 	if len(tx.settles) > 0 {
 		ch.restore(tx.settles)
 	}

@@ -89,6 +89,7 @@ func (ch *channel) acknowledge(tag uint64, multiple bool, o queue.Outcome, tx *t
 	take := func(tag uint64, u *unacked) {
 		if tx != nil {
 			tx.settles = append(tx.settles, txSettle{tag, *u, o})
+			ch.unsettled++
 		} else {
 			permits += ch.settled(*u, o)
 		}

@@ -17,7 +17,7 @@ type writer struct {
 	try, all func(fd uintptr) bool // write what the socket takes at once; wait for the socket
 }
 
-var writeBuffers = sync.Pool{New: func() any { b := make([]byte, 0, writeBytes+writeBytes/4); return &b }}
+var writeBuffers = sync.Pool{New: func() any { b := make([]byte, 0, writeBytes+writeBytes/8); return &b }}
 
 // Wake implements queue.Waker: it sees to it that somebody writes what is in the outbox.
 func (c *conn) Wake(w *queue.Wake) {
