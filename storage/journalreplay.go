@@ -176,7 +176,7 @@ func (r *journalReplay) look(name string) error {
 		return nil
 	}
 	f.head = fileHeader{}
-	if !zeroes(b) {
+	if len(b) == fileHead && !zeroes(b) { // a shorter file is a first write cut short
 		f.state = headBad
 		if r.reread(f, s, f.size) < 0 {
 			r.fault(FaultReport{File: name, Octets: f.size, What: "not a journal file, or nothing in it is readable; left alone"})
