@@ -1,0 +1,640 @@
+package storage
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// Sector is the unit in which a disk writes: FaultFS keeps a sector whole, old or new, and tears between sectors.
+const Sector = 512
+
+// ErrDead is what the file systems and files of a process return after Crash, Kill or the operation named by StopAfter.
+var ErrDead = errors.New("storage: the machine is off")
+
+// FaultFS is an FS in memory that remembers what would survive a power cut, and that fails when it is told to. It is for
+// tests. What it chooses at random depends on its seeds and the order of the calls only.
+//
+// Its disk is as unkind as POSIX allows: a write that was not synced survives in whole, in part or not at all, each of its
+// sectors by itself and whatever became of the writes before it; so does a name made, renamed or removed until SyncDir,
+// even when the file was synced. Directories themselves are durable at once.
+type FaultFS struct {
+	mu       sync.Mutex // guards everything, the files' contents too
+	rng      *rand.Rand
+	dirs     map[string]bool
+	names    map[string]*faultNode // as the process sees them
+	durable  map[string]*faultNode // as they are after a power cut
+	pending  []nameChange          // not synced yet, in order
+	faults   []*Fault
+	sabotage Sabotage
+	observe  func(Event)
+	space    int64 // octets left, where limited
+	limited  bool
+	stop     int64 // changes until death, where dying
+	dying    bool
+	dead     bool
+}
+
+// Sabotage makes a FaultFS lie, so that a drill can show that it would notice.
+type Sabotage struct {
+	NoSync    bool // SyncData says yes and does nothing
+	NoSyncDir bool // SyncDir says yes and does nothing
+	DropWrite bool // the last write before each SyncData never reaches the disk
+}
+
+// Op is a kind of operation on a FaultFS.
+type Op uint8
+
+// The operations that can be observed and made to fail.
+const (
+	OpCreate Op = iota
+	OpOpen
+	OpRead
+	OpWrite
+	OpTruncate
+	OpSync
+	OpRename
+	OpRemove
+	OpSyncDir
+)
+
+// An Event is an operation about to happen.
+type Event struct {
+	Op     Op
+	Name   string
+	Offset int64 // of reads and writes
+	Length int   // of reads and writes
+}
+
+// A Fault makes operations fail.
+type Fault struct {
+	Op    Op
+	Name  string // part of the name; "" is any
+	After int    // matching operations that still succeed
+	Times int    // how often it fails; 0 is once, below 0 for ever
+	Err   error  // nil is EIO
+	Short int    // octets that a failing write or read does before it fails
+}
+
+type faultNode struct {
+	data   []byte // as the process sees it
+	disk   []byte // as it is after a power cut, but for pending
+	change []dataChange
+}
+
+// A dataChange is a write, or a new size if data is nil.
+type dataChange struct {
+	off  int64
+	data []byte
+}
+
+// A nameChange takes a name away, makes one, or both.
+type nameChange struct {
+	dir      string
+	from, to string
+	node     *faultNode
+}
+
+// NewFaultFS makes an empty file system without faults.
+func NewFaultFS(seed uint64) *FaultFS {
+	return &FaultFS{
+		rng:     rand.New(rand.NewPCG(seed, 0)),
+		dirs:    map[string]bool{".": true, "/": true},
+		names:   map[string]*faultNode{},
+		durable: map[string]*faultNode{},
+	}
+}
+
+// Inject adds a fault.
+func (f *FaultFS) Inject(fault Fault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if fault.Err == nil {
+		fault.Err = unix.EIO
+	}
+	if fault.Times == 0 {
+		fault.Times = 1
+	}
+	f.faults = append(f.faults, &fault)
+}
+
+// Heal removes all faults and gives back all space.
+func (f *FaultFS) Heal() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults, f.limited = nil, false
+}
+
+// SetSpace lets files grow by n octets more before ENOSPC; removing and truncating gives room back.
+func (f *FaultFS) SetSpace(n int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.space, f.limited = n, true
+}
+
+// SetSabotage chooses how the file system lies from now on.
+func (f *FaultFS) SetSabotage(s Sabotage) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sabotage = s
+}
+
+// Observe has fn called before each operation, without a lock held.
+func (f *FaultFS) Observe(fn func(Event)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.observe = fn
+}
+
+// StopAfter lets n more changes (writes, syncs, names) happen; everything after them fails with ErrDead. A Crash or Kill
+// then shows what the disk holds at that point.
+func (f *FaultFS) StopAfter(n int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.stop, f.dying = n, true
+}
+
+// Crash cuts the power: it returns what a start afterwards finds. The old file system is dead.
+func (f *FaultFS) Crash(seed uint64) *FaultFS {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dead = true
+	after := NewFaultFS(seed)
+	after.sabotage = f.sabotage
+	after.dirs = f.dirs
+	names := make(map[string]*faultNode, len(f.durable))
+	for name, node := range f.durable {
+		names[name] = node
+	}
+	for _, c := range f.pending {
+		if after.rng.IntN(2) == 0 {
+			c.apply(names)
+		}
+	}
+	for _, name := range sortedNames(names) {
+		node := names[name]
+		disk := slices.Clone(node.disk)
+		for _, c := range node.change {
+			disk = c.tear(disk, after.rng)
+		}
+		n := &faultNode{data: disk, disk: slices.Clone(disk)}
+		after.names[name], after.durable[name] = n, n
+	}
+	return after
+}
+
+// Kill ends the process and leaves the machine on: it returns what a start afterwards finds, every change that returned.
+// What was not synced is still not synced. The old file system is dead.
+func (f *FaultFS) Kill() *FaultFS {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dead = true
+	after := NewFaultFS(f.rng.Uint64())
+	after.sabotage = f.sabotage
+	after.dirs, after.names, after.durable, after.pending = f.dirs, f.names, f.durable, f.pending
+	return after
+}
+
+// Create implements FS.
+func (f *FaultFS) Create(name string) (File, error) {
+	name = filepath.Clean(name)
+	fault, err := f.begin(Event{Op: OpCreate, Name: name})
+	defer f.mu.Unlock()
+	switch {
+	case err != nil:
+		return nil, pathError("create", name, err)
+	case fault != nil:
+		return nil, pathError("create", name, fault.Err)
+	case f.names[name] != nil:
+		return nil, pathError("create", name, fs.ErrExist)
+	case !f.dirs[filepath.Dir(name)]:
+		return nil, pathError("create", name, fs.ErrNotExist)
+	}
+	node := &faultNode{}
+	f.rename(nameChange{dir: filepath.Dir(name), to: name, node: node})
+	return &faultFile{fs: f, node: node, name: name}, nil
+}
+
+// Open implements FS.
+func (f *FaultFS) Open(name string) (File, error) {
+	name = filepath.Clean(name)
+	fault, err := f.begin(Event{Op: OpOpen, Name: name})
+	defer f.mu.Unlock()
+	node := f.names[name]
+	switch {
+	case err != nil:
+		return nil, pathError("open", name, err)
+	case fault != nil:
+		return nil, pathError("open", name, fault.Err)
+	case node == nil:
+		return nil, pathError("open", name, fs.ErrNotExist)
+	}
+	return &faultFile{fs: f, node: node, name: name}, nil
+}
+
+// List implements FS.
+func (f *FaultFS) List(dir string) ([]string, error) {
+	dir = filepath.Clean(dir)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dead {
+		return nil, pathError("readdir", dir, ErrDead)
+	}
+	if !f.dirs[dir] {
+		return nil, pathError("readdir", dir, fs.ErrNotExist)
+	}
+	var list []string
+	for name := range f.names {
+		if filepath.Dir(name) == dir {
+			list = append(list, filepath.Base(name))
+		}
+	}
+	for name := range f.dirs {
+		if name != dir && filepath.Dir(name) == dir {
+			list = append(list, filepath.Base(name))
+		}
+	}
+	slices.Sort(list)
+	return list, nil
+}
+
+// MkdirAll implements FS.
+func (f *FaultFS) MkdirAll(dir string) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dead {
+		return pathError("mkdir", dir, ErrDead)
+	}
+	dirs := make(map[string]bool, len(f.dirs)+1)
+	for d := range f.dirs {
+		dirs[d] = true
+	}
+	for dir = filepath.Clean(dir); !dirs[dir]; dir = filepath.Dir(dir) {
+		dirs[dir] = true
+	}
+	f.dirs = dirs
+	return nil
+}
+
+// Rename implements FS.
+func (f *FaultFS) Rename(from, to string) error {
+	from, to = filepath.Clean(from), filepath.Clean(to)
+	fault, err := f.begin(Event{Op: OpRename, Name: from})
+	defer f.mu.Unlock()
+	node := f.names[from]
+	switch {
+	case err != nil:
+		return pathError("rename", from, err)
+	case fault != nil:
+		return pathError("rename", from, fault.Err)
+	case node == nil:
+		return pathError("rename", from, fs.ErrNotExist)
+	}
+	if old := f.names[to]; old != nil {
+		f.space += int64(len(old.data))
+	}
+	f.rename(nameChange{dir: filepath.Dir(to), from: from, to: to, node: node})
+	return nil
+}
+
+// Remove implements FS.
+func (f *FaultFS) Remove(name string) error {
+	name = filepath.Clean(name)
+	fault, err := f.begin(Event{Op: OpRemove, Name: name})
+	defer f.mu.Unlock()
+	node := f.names[name]
+	switch {
+	case err != nil:
+		return pathError("remove", name, err)
+	case fault != nil:
+		return pathError("remove", name, fault.Err)
+	case node == nil:
+		return pathError("remove", name, fs.ErrNotExist)
+	}
+	f.space += int64(len(node.data))
+	f.rename(nameChange{dir: filepath.Dir(name), from: name})
+	return nil
+}
+
+// SyncDir implements FS.
+func (f *FaultFS) SyncDir(dir string) error {
+	dir = filepath.Clean(dir)
+	fault, err := f.begin(Event{Op: OpSyncDir, Name: dir})
+	defer f.mu.Unlock()
+	switch {
+	case err != nil:
+		return pathError("fsync", dir, err)
+	case fault != nil:
+		return pathError("fsync", dir, fault.Err)
+	case f.sabotage.NoSyncDir:
+		return nil
+	}
+	rest := f.pending[:0:0]
+	for _, c := range f.pending {
+		if c.dir == dir {
+			c.apply(f.durable)
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	f.pending = rest
+	return nil
+}
+
+// Free implements FS.
+func (f *FaultFS) Free(string) (uint64, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dead {
+		return 0, ErrDead
+	}
+	if f.limited {
+		return uint64(max(f.space, 0)), nil
+	}
+	return 1 << 40, nil
+}
+
+// Contents are a copy of what a file holds, as the process sees it; nil if there is none.
+func (f *FaultFS) Contents(name string) []byte {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if node := f.names[filepath.Clean(name)]; node != nil {
+		return slices.Clone(node.data)
+	}
+	return nil
+}
+
+// Damage changes what a file holds behind everyone's back, in memory and on the disk; what was not synced becomes so. change
+// is given the contents and returns the new ones. It reports whether there is such a file.
+func (f *FaultFS) Damage(name string, change func(data []byte) []byte) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	node := f.names[filepath.Clean(name)]
+	if node == nil {
+		return false
+	}
+	node.data = change(node.data)
+	node.disk, node.change = slices.Clone(node.data), nil
+	return true
+}
+
+// FlipBit damages one bit of a file.
+func (f *FaultFS) FlipBit(name string, offset int64, bit uint) bool {
+	return f.Damage(name, func(data []byte) []byte {
+		data[offset] ^= 1 << (bit % 8)
+		return data
+	})
+}
+
+// Zero overwrites n octets of a file with zeroes.
+func (f *FaultFS) Zero(name string, offset, n int64) bool {
+	return f.Damage(name, func(data []byte) []byte {
+		clear(data[offset : offset+n])
+		return data
+	})
+}
+
+// Cut shortens a file.
+func (f *FaultFS) Cut(name string, size int64) bool {
+	return f.Damage(name, func(data []byte) []byte { return data[:size] })
+}
+
+// begin announces an operation and locks. The caller unlocks, whatever it returns.
+func (f *FaultFS) begin(e Event) (*Fault, error) {
+	f.mu.Lock()
+	if f.observe != nil {
+		observe := f.observe
+		f.mu.Unlock()
+		observe(e)
+		f.mu.Lock()
+	}
+	if f.dying && e.Op != OpRead && e.Op != OpOpen {
+		if f.stop == 0 {
+			f.dead = true
+		}
+		f.stop--
+	}
+	if f.dead {
+		return nil, ErrDead
+	}
+	for _, fault := range f.faults {
+		if fault.Op != e.Op || fault.Times == 0 || !strings.Contains(e.Name, fault.Name) {
+			continue
+		}
+		if fault.After > 0 {
+			fault.After--
+			continue
+		}
+		fault.Times--
+		return fault, nil
+	}
+	return nil, nil
+}
+
+func (f *FaultFS) rename(c nameChange) {
+	c.apply(f.names)
+	f.pending = append(f.pending, c)
+}
+
+func (c nameChange) apply(names map[string]*faultNode) {
+	if c.from != "" {
+		delete(names, c.from)
+	}
+	if c.to != "" {
+		names[c.to] = c.node
+	}
+}
+
+type faultFile struct {
+	fs     *FaultFS
+	node   *faultNode
+	name   string
+	closed bool
+}
+
+func (h *faultFile) begin(e Event) (*Fault, error) {
+	e.Name = h.name
+	fault, err := h.fs.begin(e)
+	if err == nil && h.closed {
+		err = fs.ErrClosed
+	}
+	return fault, err
+}
+
+func (h *faultFile) ReadAt(p []byte, off int64) (int, error) {
+	fault, err := h.begin(Event{Op: OpRead, Offset: off, Length: len(p)})
+	defer h.fs.mu.Unlock()
+	if err != nil {
+		return 0, pathError("read", h.name, err)
+	}
+	n := 0
+	if off < int64(len(h.node.data)) {
+		n = copy(p, h.node.data[off:])
+	}
+	if fault != nil {
+		return min(n, fault.Short), pathError("read", h.name, fault.Err)
+	}
+	if n < len(p) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+func (h *faultFile) WriteAt(p []byte, off int64) (int, error) {
+	fault, err := h.begin(Event{Op: OpWrite, Offset: off, Length: len(p)})
+	defer h.fs.mu.Unlock()
+	if err != nil {
+		return 0, pathError("write", h.name, err)
+	}
+	if fault != nil {
+		n := min(fault.Short, len(p))
+		h.write(p[:n], off)
+		return n, pathError("write", h.name, fault.Err)
+	}
+	if h.fs.limited {
+		if room := int64(len(h.node.data)) + max(h.fs.space, 0) - off; room < int64(len(p)) {
+			n := int(max(room, 0))
+			h.write(p[:n], off)
+			return n, pathError("write", h.name, unix.ENOSPC)
+		}
+	}
+	h.write(p, off)
+	return len(p), nil
+}
+
+func (h *faultFile) write(p []byte, off int64) {
+	if len(p) == 0 {
+		return
+	}
+	before := len(h.node.data)
+	h.do(dataChange{off, slices.Clone(p)})
+	h.fs.space -= int64(len(h.node.data) - before)
+}
+
+func (h *faultFile) do(c dataChange) {
+	h.node.data = c.apply(h.node.data)
+	h.node.change = append(h.node.change, c)
+}
+
+func (h *faultFile) Size() (int64, error) {
+	h.fs.mu.Lock()
+	defer h.fs.mu.Unlock()
+	if h.fs.dead {
+		return 0, pathError("stat", h.name, ErrDead)
+	}
+	return int64(len(h.node.data)), nil
+}
+
+func (h *faultFile) Truncate(size int64) error {
+	fault, err := h.begin(Event{Op: OpTruncate, Offset: size})
+	defer h.fs.mu.Unlock()
+	if err == nil && fault != nil {
+		err = fault.Err
+	}
+	if err != nil {
+		return pathError("truncate", h.name, err)
+	}
+	h.fs.space -= size - int64(len(h.node.data))
+	h.do(dataChange{off: size})
+	return nil
+}
+
+// SyncData implements File. As on Linux, when it fails the pages are taken for clean all the same: what they hold may or may
+// not have reached the disk, and a later sync that succeeds does not bring it there.
+func (h *faultFile) SyncData() error {
+	fault, err := h.begin(Event{Op: OpSync})
+	defer h.fs.mu.Unlock()
+	if err != nil {
+		return pathError("fdatasync", h.name, err)
+	}
+	node := h.node
+	switch {
+	case fault != nil:
+		for _, c := range node.change {
+			node.disk = c.tear(node.disk, h.fs.rng)
+		}
+		node.change = nil
+		return pathError("fdatasync", h.name, fault.Err)
+	case h.fs.sabotage.NoSync:
+		return nil
+	case h.fs.sabotage.DropWrite && len(node.change) > 0:
+		node.change = node.change[:len(node.change)-1]
+	}
+	for _, c := range node.change {
+		node.disk = c.apply(node.disk)
+	}
+	node.change = nil
+	return nil
+}
+
+func (h *faultFile) Close() error {
+	h.fs.mu.Lock()
+	defer h.fs.mu.Unlock()
+	if h.closed {
+		return pathError("close", h.name, fs.ErrClosed)
+	}
+	h.closed = true
+	return nil
+}
+
+// apply makes the change in whole.
+func (c dataChange) apply(data []byte) []byte {
+	if c.data == nil {
+		return resize(data, c.off)
+	}
+	if end := c.off + int64(len(c.data)); end > int64(len(data)) {
+		data = resize(data, end)
+	}
+	copy(data[c.off:], c.data)
+	return data
+}
+
+// tear makes what a power cut leaves of the change: all, nothing, or some of its sectors.
+func (c dataChange) tear(data []byte, rng *rand.Rand) []byte {
+	how := rng.IntN(4)
+	if how == 0 {
+		return data
+	}
+	if how == 1 || c.data == nil {
+		return c.apply(data)
+	}
+	end := c.off + int64(len(c.data))
+	if rng.IntN(2) == 0 && end > int64(len(data)) {
+		data = resize(data, end) // the size went to the disk before the contents
+	}
+	for off := c.off; off < end; {
+		next := min((off/Sector+1)*Sector, end)
+		if rng.IntN(2) == 0 {
+			data = dataChange{off, c.data[off-c.off : next-c.off]}.apply(data)
+		}
+		off = next
+	}
+	return data
+}
+
+func resize(data []byte, size int64) []byte {
+	if size <= int64(len(data)) {
+		return data[:size]
+	}
+	return append(data, make([]byte, size-int64(len(data)))...)
+}
+
+func sortedNames(names map[string]*faultNode) []string {
+	list := make([]string, 0, len(names))
+	for name := range names {
+		list = append(list, name)
+	}
+	slices.Sort(list)
+	return list
+}
+
+func pathError(op, name string, err error) error {
+	return &fs.PathError{Op: op, Path: name, Err: err}
+}
