@@ -19,6 +19,7 @@ type Cursor struct {
 	picks   []runPick
 	pinned  []*setRun
 	spare   []byte // a buffer for a page's entries
+	copying bool   // damaged pages are left for others to find
 }
 
 // fanIn is how many extents a cursor merges at a time if they do not force it to merge more.
@@ -198,7 +199,7 @@ func (c *Cursor) unpin() {
 func (c *Cursor) choose(from, limit uint64, octets, records int) error {
 	c.picks = c.picks[:0]
 	for i := range c.sources {
-		if err := c.sources[i].seek(c.set, from); err != nil {
+		if err := c.sources[i].seek(c.set, from, !c.copying); err != nil {
 			return err
 		}
 	}
@@ -226,7 +227,7 @@ func (c *Cursor) choose(from, limit uint64, octets, records int) error {
 			if s.taken > 0 {
 				return nil // its entries are still needed
 			}
-			if err := s.load(c.set, len(c.picks) == 0); err != nil {
+			if err := s.load(c.set, len(c.picks) == 0 && !c.copying); err != nil {
 				if len(c.picks) > 0 {
 					return nil // the next call meets it again
 				}
@@ -303,7 +304,7 @@ func (s *runSource) first() uint64       { return s.run.pages[s.loaded].first }
 func (s *runSource) ended() bool         { return s.page == s.run.endPage(s.extent) }
 
 // seek stands at the first record at or behind from.
-func (s *runSource) seek(set *RunSet, from uint64) error {
+func (s *runSource) seek(set *RunSet, from uint64, mark bool) error {
 	page := s.run.find(s.extent, from)
 	if from <= s.run.pages[page].first || page != s.loaded {
 		s.page, s.next = page, s.run.pages[page].first
@@ -311,7 +312,7 @@ func (s *runSource) seek(set *RunSet, from uint64) error {
 		if from <= s.next {
 			return nil
 		}
-		if err := s.load(set, true); err != nil || s.loaded != page {
+		if err := s.load(set, mark); err != nil || s.loaded != page {
 			return err
 		}
 	} else if s.page != page || s.pos > s.entries().search(from-s.first()) {
@@ -374,7 +375,7 @@ func (s *runSource) take(last uint64, octets, records int, evenIfLong bool) (n, 
 }
 
 // load reads the entries of the page where s stands. A page that was found damaged before is passed over. With mark, one
-// that is found damaged now will be.
+// that is found damaged now will be as well.
 func (s *runSource) load(set *RunSet, mark bool) error {
 	set.mu.Lock()
 	bad := s.run.bad[s.page]
@@ -400,14 +401,15 @@ func (s *runSource) load(set *RunSet, mark bool) error {
 		s.loaded, s.pos, s.offset = s.page, 0, p.offset()
 		return nil
 	}
+	set.mu.Lock()
+	s.run.damaged = true
 	if mark {
-		set.mu.Lock()
 		if s.run.bad == nil {
 			s.run.bad = map[int]bool{}
 		}
-		s.run.bad[s.page], s.run.damaged = true, true
-		set.mu.Unlock()
+		s.run.bad[s.page] = true
 	}
+	set.mu.Unlock()
 	return &RunDamage{Run: s.run.id, Offset: offset, Len: int64(n), What: err.Error(),
 		Log: s.run.extents[s.extent].log, First: p.first, Last: s.run.lastOf(s.extent, s.page), Records: p.records()}
 }

@@ -71,12 +71,12 @@ func openSet(t testing.TB, fs FS, dir string, ids ...RunID) *RunSet {
 }
 
 // readAll reads a log's records from a place to the end, and checks that chunk and offset say where the bytes are.
-func readAll(c *Cursor, from uint64, max int) ([]Record, []error) {
+func readAll(c *Cursor, from uint64, most int) ([]Record, []error) {
 	var records []Record
 	var damages []error
 	for {
 		var chunks [][]byte
-		n, err := c.Read(from, math.MaxUint64, max, func(n int) []byte {
+		n, err := c.Read(from, math.MaxUint64, most, func(n int) []byte {
 			chunks = append(chunks, make([]byte, n+3))
 			return chunks[len(chunks)-1]
 		}, func(chunk, offset int, r Record) {
