@@ -16,7 +16,8 @@ type model struct {
 	levels    [][]*modelMessage // ready messages, by place
 	places    []uint64          // last place given out, by level
 	returns   []*modelMessage
-	coldFrom  []uint64 // by level: never handed out messages from this place on are not in memory
+	coldFrom  []uint64     // by level: never handed out messages from this place on are not in memory
+	away      map[Seq]bool // nor are these
 	consumers []*modelConsumer
 	line      []*modelConsumer // those who can take a message, longest waiting first
 	ids       ConsumerID
@@ -63,7 +64,7 @@ type outcome struct {
 
 func newModel(rules Rules, config Config, limit int) *model {
 	n := max(rules.Levels, 1)
-	m := &model{rules: rules, config: config, limit: limit, levels: make([][]*modelMessage, n), places: make([]uint64, n), coldFrom: make([]uint64, n)}
+	m := &model{rules: rules, config: config, limit: limit, levels: make([][]*modelMessage, n), places: make([]uint64, n), coldFrom: make([]uint64, n), away: map[Seq]bool{}}
 	m.warm()
 	return m
 }
@@ -72,6 +73,7 @@ func (m *model) warm() {
 	for i := range m.coldFrom {
 		m.coldFrom[i] = 1 << 60
 	}
+	clear(m.away)
 }
 
 // command runs f between what precedes and what follows every command.
@@ -85,7 +87,11 @@ func (m *model) command(at Time, f func()) outcome {
 	}
 	m.work()
 	for _, q := range m.queues() {
-		if h := m.head(q); h != nil && h.expiry != 0 && (m.out.Due == 0 || h.expiry < m.out.Due) {
+		h := m.head(q)
+		if h == nil && len(*q) > 0 && (*q)[0].returned && (*q)[0].expiry > m.now {
+			h = (*q)[0] // its expiry is known without its bytes
+		}
+		if h != nil && h.expiry != 0 && (m.out.Due == 0 || h.expiry < m.out.Due) {
 			m.out.Due = h.expiry
 		}
 	}
@@ -106,7 +112,7 @@ func (m *model) head(q *[]*modelMessage) *modelMessage {
 		return nil
 	}
 	h := (*q)[0]
-	if !h.returned && h.seq.place() >= m.coldFrom[h.seq.Level()] {
+	if m.away[h.seq] || !h.returned && h.seq.place() >= m.coldFrom[h.seq.Level()] {
 		return nil
 	}
 	return h

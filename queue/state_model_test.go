@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"reflect"
@@ -17,6 +18,7 @@ type testLog struct {
 	last     []uint64
 	coldFrom []uint64     // places from here on are not in memory
 	cold     map[Seq]bool // nor are these
+	puts     func(Meta)   // hears of what is put; may be nil
 }
 
 func newTestLog(levels int) *testLog {
@@ -41,7 +43,11 @@ func (l *testLog) Put(seq Seq, expiry Time, m *Message) {
 		panic(fmt.Sprintf("place %d of level %d put after %d", seq.place(), i, l.last[i]))
 	}
 	l.last[i] = seq.place()
-	l.stored[i][seq.place()] = Meta{Seq: seq, Expiry: expiry, Size: m.Size, Flags: m.Flags}
+	meta := Meta{Seq: seq, Expiry: expiry, Size: m.Size, Flags: m.Flags}
+	l.stored[i][seq.place()] = meta
+	if l.puts != nil {
+		l.puts(meta)
+	}
 }
 
 func (l *testLog) Next(after Seq) (Meta, bool) {
@@ -153,7 +159,11 @@ type duel struct {
 	ours     tokens
 	theirs   tokens
 	maxOps   int
-	overFull int // ready messages above which the duel stops to publish
+	overFull int            // ready messages above which the duel stops to publish
+	gone     func(SeqRange) // hears of every range that leaves; may be nil
+	holes    bool           // there are places behind cursors that hold nothing
+	before   func() bool    // called before each command; may be nil
+	living   Living
 }
 
 func newDuel(t *testing.T, seed uint64) *duel {
@@ -216,6 +226,7 @@ func (d *duel) note(format string, args ...any) {
 
 // compare carries out the machine's effects and compares them, and the counts, with the model's.
 func (d *duel) compare(want outcome) bool {
+	d.left()
 	got := d.log.carry(&d.fx)
 	if !reflect.DeepEqual(got, want) {
 		d.t.Errorf("effects\n got %+v\nwant %+v", got, want)
@@ -223,8 +234,59 @@ func (d *duel) compare(want outcome) bool {
 	if got, want := d.s.Stats(), d.m.counts(); got != want {
 		d.t.Errorf("counts\n got %+v\nwant %+v", got, want)
 	}
+	d.waits()
 	d.fx.Reset()
 	return !d.t.Failed()
+}
+
+// left looks at what has left the queue: no range may touch a message that is still there.
+func (d *duel) left() {
+	live := d.m.live()
+	leave := func(r SeqRange) {
+		i, _ := slices.BinarySearch(live, r.First)
+		if r.First.Level() != r.Last.Level() || r.First > r.Last || i < len(live) && live[i] <= r.Last {
+			d.t.Errorf("range %x to %x has left, but %x are there", r.First, r.Last, live)
+		}
+		if d.gone != nil {
+			d.gone(r)
+		}
+	}
+	for _, x := range d.fx.Deliver {
+		if x.Settled && x.Direct < 0 {
+			leave(SeqRange{x.Seq, x.Seq})
+		}
+	}
+	for _, r := range d.fx.Removed {
+		leave(r)
+	}
+	for _, x := range d.fx.Discards {
+		if x.Direct < 0 {
+			leave(x.SeqRange)
+		}
+	}
+}
+
+// waits compares what the machine says it waits for.
+func (d *duel) waits() {
+	seq, cold := d.s.Wants()
+	if cold != d.s.Cold() {
+		d.t.Errorf("wants %v, cold %v", cold, d.s.Cold())
+	}
+	var first []Seq // of each list that is stuck
+	wanted := false
+	for _, q := range d.m.queues() {
+		if len(*q) > 0 && d.m.head(q) == nil {
+			x := (*q)[0]
+			first = append(first, x.seq)
+			wanted = wanted || seq == x.seq || d.holes && !x.returned && seq.Level() == x.seq.Level() && seq < x.seq
+		}
+	}
+	if cold && !wanted {
+		d.t.Errorf("wants %d/%d, stuck at %x", seq.Level(), seq.place(), first)
+	}
+	if n, _ := d.m.ready(); n > 0 && d.m.top() == nil && len(d.m.line) > 0 && !d.fx.More && !cold {
+		d.t.Errorf("stuck at %x and wants nothing", first)
+	}
 }
 
 func (d *duel) batch() []Message {
@@ -354,7 +416,13 @@ func (d *duel) step() bool {
 			d.t.Errorf("get: %+v %v, want %+v %v", got, ok, want, wantOK)
 		}
 		agree := d.compare(o)
+		if c := d.m.find(id); !ok && c != nil && !c.cancelled && c.spec.Getter && d.s.Cold() != (d.s.Stats().Ready > 0) {
+			d.t.Errorf("nothing to get, %d ready, cold %v", d.s.Stats().Ready, d.s.Cold())
+		}
 		if ok && got.Settled {
+			if d.gone != nil {
+				d.gone(SeqRange{got.Seq, got.Seq})
+			}
 			d.log.free(got.Seq)
 		}
 		return agree
@@ -379,6 +447,17 @@ func (d *duel) step() bool {
 		d.note("%d detach %d %d", at, id, how)
 		d.s.Detach(at, id, how, &d.fx)
 		return d.compare(d.m.detach(at, id, how))
+	case d.cold && op < 92 && d.r.IntN(2) == 0:
+		for _, seq := range d.m.live() {
+			if d.r.IntN(4) == 0 {
+				d.log.cold[seq], d.m.away[seq] = true, true
+			}
+		}
+		d.note("unloaded, cold are %v", maps.Clone(d.m.away))
+		d.s.Unloaded()
+		return true
+	case d.cold && d.gone == nil && op < 92 && d.r.IntN(4) == 0: // what is lost would be found again after a restart
+		return d.lose(at)
 	case op < 92:
 		d.note("%d purge", at)
 		got := d.s.Purge(at, &d.fx)
@@ -421,7 +500,7 @@ func (d *duel) run(seed uint64) (ops int) {
 	}()
 	for ops < d.maxOps {
 		ops++
-		if !d.step() {
+		if d.before != nil && !d.before() || !d.step() {
 			return
 		}
 		for d.m.out.More && d.r.IntN(5) > 0 {
@@ -438,9 +517,90 @@ func (d *duel) run(seed uint64) (ops int) {
 			if got, want := d.log.live(), d.m.live(); !slices.Equal(got, want) {
 				d.t.Errorf("the log has %x, the queue %x", got, want)
 			}
+			d.checkLiving()
 		}
 	}
 	return ops
+}
+
+// lose makes some messages unreadable.
+func (d *duel) lose(at Time) bool {
+	live := d.m.live()
+	if len(live) == 0 {
+		return true
+	}
+	first := live[d.r.IntN(len(live))]
+	e := Extent{SeqRange: SeqRange{first, first + Seq(d.r.IntN(4))}}
+	d.note("%d lost %x", at, e.SeqRange)
+	d.holes = true
+	n := uint64(0)
+	for _, q := range d.m.queues() {
+		*q = slices.DeleteFunc(*q, func(x *modelMessage) bool {
+			if x.seq < e.First || x.seq > e.Last {
+				return false
+			}
+			n++
+			if !x.returned {
+				e.Count++
+				e.Octets += uint64(x.size)
+				if x.expiry != 0 {
+					e.Expiring++
+				}
+			}
+			d.log.free(x.seq)
+			return true
+		})
+	}
+	d.log.warm()
+	d.m.warm()
+	if got := d.s.Lost(at, e, &d.fx); got != n {
+		d.t.Errorf("lost %d, want %d", got, n)
+	}
+	return d.compare(d.m.command(at, nil))
+}
+
+// checkLiving compares what is alive.
+func (d *duel) checkLiving() {
+	var got []Seq
+	d.living = d.s.Living(d.living)
+	for i, r := range d.living {
+		for seq := r.First; seq <= r.Last; seq++ {
+			got = append(got, seq)
+		}
+		if i > 0 && d.living[i-1].Last+1 >= r.First {
+			d.t.Errorf("%x touch or overlap", d.living)
+		}
+	}
+	want := d.m.live()
+	if !d.holes && !slices.Equal(got, want) {
+		d.t.Errorf("alive are %x, want %x", got, want)
+	}
+	for _, seq := range want {
+		if !d.living.Any(seq, seq) {
+			d.t.Errorf("%x is not among the living %x", seq, d.living)
+		}
+	}
+	if len(got) == 0 {
+		return
+	}
+	first, last := got[d.r.IntN(len(got))]-Seq(d.r.IntN(3)), got[d.r.IntN(len(got))]+Seq(d.r.IntN(3))
+	first, last = min(first, last), max(first, last)
+	var some []Seq
+	for r := range d.living.Within(first, last) {
+		for seq := r.First; seq <= r.Last; seq++ {
+			some = append(some, seq)
+		}
+	}
+	got = slices.DeleteFunc(got, func(seq Seq) bool { return seq < first || seq > last })
+	if !slices.Equal(some, got) || d.living.Any(first, last) != (len(got) > 0) {
+		d.t.Errorf("alive from %x to %x are %x, want %x", first, last, some, got)
+	}
+	if len(got) > 0 {
+		low, ok := d.living.Low(got[0].Level())
+		if i := slices.IndexFunc(want, func(seq Seq) bool { return seq.Level() == got[0].Level() }); !d.holes && (!ok || low != want[i]) {
+			d.t.Errorf("the lowest of level %d is %x, want %x", got[0].Level(), low, want[i])
+		}
+	}
 }
 
 // TestStateAgainstModel runs about a million random commands. WARREN_QUEUE_SECONDS=n goes on for n seconds instead,

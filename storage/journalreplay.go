@@ -1,0 +1,470 @@
+package storage
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"time"
+)
+
+// ErrClosed is returned by what a Close interrupted.
+var ErrClosed = errors.New("storage: closed")
+
+// ErrJournalVersion says that a journal was written by a version of the format that this one does not know.
+var ErrJournalVersion = errors.New("storage: unknown version of the journal format")
+
+// OpenJournal opens the journal in a directory, which nobody else uses, or begins one. All records of the epoch from
+// and later ones are given to replay first, in the order in which they were appended, with the Marks that they had; record is valid
+// during the call only. New records go to an epoch after all that were seen, and after from.
+//
+// Damage is no error: the Report tells of it, and the rest is replayed. Errors are those of replay, of the file system,
+// and ErrJournalVersion; then nothing was changed on the disk.
+func OpenJournal(fs FS, dir string, o JournalOptions, from Epoch,
+	replay func(epoch Epoch, at Mark, kind uint8, record []byte) error) (*Journal, Report, error) {
+	if o.FileSize <= 0 {
+		o.FileSize = 64 << 20
+	}
+	o.FileSize = (o.FileSize + pageSize - 1) &^ (pageSize - 1)
+	if o.Spares <= 0 {
+		o.Spares = 4
+	}
+	if o.Delay <= 0 {
+		o.Delay = 100 * time.Millisecond
+	}
+	if o.salt == nil {
+		o.salt = rand.Uint32
+	}
+	if err := fs.MkdirAll(dir); err != nil {
+		return nil, Report{}, err
+	}
+	if err := fs.SyncDir(filepath.Dir(dir)); err != nil {
+		return nil, Report{}, err
+	}
+	r := &journalReplay{fs: fs, dir: dir, from: from, replay: replay, last: from}
+	if err := r.run(); err != nil {
+		return nil, r.report, err
+	}
+	j, err := r.journal(o)
+	if err != nil {
+		return nil, r.report, err
+	}
+	// The first file is made now, so that the next start finds the journal open unless it was closed.
+	j.quiet = true
+	j.round()
+	j.quiet = false
+	if !o.manual {
+		j.mu.Lock()
+		j.timer = time.AfterFunc(time.Hour, j.tick)
+		j.timer.Stop()
+		j.mu.Unlock()
+		go j.sync()
+	}
+	return j, r.report, nil
+}
+
+// A journalReplay is one reading of a journal.
+type journalReplay struct {
+	fs     FS
+	dir    string
+	from   Epoch
+	replay func(Epoch, Mark, uint8, []byte) error
+
+	found  []*foundFile // all files, by use
+	chain  []*foundFile // those to read, in order
+	end    Mark         // behind the last good frame
+	last   Epoch        // highest seen
+	epochs []epochSize
+	tail   []tailFrame // frames that may not be synced
+	use    uint64      // highest seen
+	report Report
+}
+
+type foundFile struct {
+	name    string
+	size    int64
+	head    fileHeader // of a file whose header is unreadable, what its frames tell
+	state   headState
+	failed  bool // holds what was written to the next file again
+	chained bool
+}
+
+type headState uint8
+
+const (
+	headGood  headState = iota
+	headBlank           // zeroes, or no file to speak of
+	headBad             // something else
+)
+
+// A tailFrame is a frame that was written after the last sync that is known of.
+type tailFrame struct {
+	file   string
+	off    int64
+	header frameHeader
+}
+
+func (r *journalReplay) run() error {
+	names, err := r.fs.List(r.dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if _, ok := slotOf(name); ok {
+			if err := r.look(name); err != nil {
+				return err
+			}
+		}
+	}
+	slices.SortFunc(r.found, func(a, b *foundFile) int { return cmp.Compare(a.head.use, b.head.use) })
+	if err := r.link(); err != nil {
+		return err
+	}
+	for i, f := range r.chain {
+		limit := Mark(math.MaxUint64)
+		if i+1 < len(r.chain) {
+			limit = r.chain[i+1].head.follows
+		}
+		if i == 0 {
+			r.end = f.head.follows
+		}
+		if err := r.read(f, limit); err != nil {
+			return err
+		}
+	}
+	r.report.Clean = r.report.Clean || len(r.found) == 0
+	r.report.End = r.end
+	r.report.Last = r.last
+	for _, f := range r.report.Files {
+		r.report.Frames += f.Frames
+		r.report.Records += f.Records
+		r.report.Octets += f.Octets
+		r.report.Torn += f.Torn
+	}
+	for _, f := range r.report.Faults {
+		r.report.Lost += f.Lost
+	}
+	return nil
+}
+
+func (r *journalReplay) open(f *foundFile) (File, error) {
+	return r.fs.Open(filepath.Join(r.dir, f.name))
+}
+
+// look reads a file's header.
+func (r *journalReplay) look(name string) error {
+	f := &foundFile{name: name}
+	file, err := r.open(f)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	if f.size, err = file.Size(); err != nil {
+		return err
+	}
+	r.found = append(r.found, f)
+	s := newFrameScanner(file, f.size, 0)
+	b := s.at(0, fileHead)
+	if f.head.decode(b) {
+		if f.head.version != journalVersion {
+			return fmt.Errorf("%s: %w: %d", filepath.Join(r.dir, name), ErrJournalVersion, f.head.version)
+		}
+		return nil
+	}
+	f.head = fileHeader{}
+	if len(b) == fileHead && !zeroes(b) { // a shorter file is a first write cut short
+		f.state = headBad
+		if r.reread(f, s, f.size) < 0 {
+			r.fault(FaultReport{File: name, Octets: f.size, What: "not a journal file, or nothing in it is readable; left alone"})
+		}
+		return nil
+	}
+	// A header of zeroes is that of a file written ahead, which is not read in whole unless something is missing; or of one whose
+	// first sync did not return. It hides something only if frames show that more was synced than the first of them.
+	f.state = headBlank
+	at := r.reread(f, s, min(f.size, windowSize))
+	r.use = max(r.use, f.head.use)
+	if at >= 0 {
+		s.use = f.head.use
+		if synced, _ := s.syncedPast(at, f.head.start); !synced {
+			f.head = fileHeader{}
+		}
+	}
+	return nil
+}
+
+// reread takes a file's header from the first of its frames before end, and returns the offset of that; -1 if there is none.
+func (r *journalReplay) reread(f *foundFile, s *frameScanner, end int64) int64 {
+	var h frameHeader
+	at := s.find(0, end, 0, &h)
+	if at >= 0 {
+		f.head = fileHeader{use: h.use, epoch: h.epoch, start: h.position, follows: h.position, before: h.epoch}
+	}
+	return at
+}
+
+func zeroes(b []byte) bool {
+	for _, c := range b {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// link finds the chain of files that hold epochs from r.from on, from the last one back.
+func (r *journalReplay) link() error {
+	i := len(r.found) - 1
+	for i >= 0 && r.found[i].head.use != 0 {
+		f := r.found[i]
+		f.chained = true
+		r.chain = append(r.chain, f)
+		if f.head.before < r.from || f.state == headGood && f.head.previous == 0 {
+			break
+		}
+		if f.state != headGood {
+			i-- // which one it followed is lost with its header
+			continue
+		}
+		for i--; i >= 0 && r.found[i].head.use > f.head.previous; i-- {
+		}
+		if i >= 0 && r.found[i].head.use == f.head.previous {
+			continue
+		}
+		hidden, err := r.hidden(f.head.previous)
+		if err != nil {
+			return err
+		}
+		if hidden != nil {
+			hidden.chained = true
+			r.chain = append(r.chain, hidden)
+			continue
+		}
+		r.fault(FaultReport{File: f.name, What: "the file before it is missing"})
+	}
+	slices.Reverse(r.chain)
+	return nil
+}
+
+// hidden looks for a use in the files with a zero header.
+func (r *journalReplay) hidden(use uint64) (*foundFile, error) {
+	for _, f := range r.found {
+		if f.state != headBlank || f.chained || f.head.use != 0 {
+			continue
+		}
+		file, err := r.open(f)
+		if err != nil {
+			return nil, err
+		}
+		at := r.reread(f, newFrameScanner(file, f.size, use), f.size)
+		file.Close()
+		if at >= 0 {
+			return f, nil
+		}
+	}
+	return nil, nil
+}
+
+// read replays a file up to the limit, where the next one takes over; the last file has none.
+func (r *journalReplay) read(f *foundFile, limit Mark) error {
+	file, err := r.open(f)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	r.report.Files = append(r.report.Files, FileReport{Name: f.name, Size: f.size})
+	rep := &r.report.Files[len(r.report.Files)-1]
+	s := newFrameScanner(file, f.size, f.head.use)
+	s.limit = limit
+	last := limit == math.MaxUint64
+
+	if f.state == headGood {
+		if r.end < f.head.follows {
+			r.fault(FaultReport{File: f.name, Lost: uint64(f.head.follows - r.end), What: "what comes before it is gone"})
+		}
+		r.end = f.head.start
+	} else {
+		r.fault(FaultReport{File: f.name, Octets: fileHead, What: "the header is unreadable"})
+	}
+	off := int64(fileHead)
+	var h frameHeader
+	for r.end < limit {
+		if b := s.frame(off, &h); b != nil && h.position == r.end {
+			if err := r.frame(f, rep, off, &h, b[frameHead:]); err != nil {
+				return err
+			}
+			off += int64(len(b))
+			continue
+		}
+		var v frameHeader
+		at := s.find(off, s.size, r.end, &v)
+		synced, torn := true, int64(0)
+		if at >= 0 && last {
+			synced, torn = s.syncedPast(at, r.end)
+		}
+		switch {
+		case at < 0:
+			// Nothing more. If another file follows, it notices what is missing.
+			if last && s.tornAt(off) {
+				rep.Torn = min(frameHead+int64(s.lengthAt(off)), s.size-off)
+			}
+		case synced:
+			rep.Skipped += at - off
+			r.fault(FaultReport{File: f.name, Offset: off, Octets: at - off, Lost: uint64(v.position - r.end), What: "damaged"})
+		case v.position > r.end:
+			rep.Torn = torn - off
+			at = -1
+		}
+		if at < 0 {
+			break
+		}
+		off, r.end = at, v.position
+	}
+	if r.end == limit && s.tornAt(off) {
+		f.failed = true
+	}
+	if s.unread > 0 {
+		r.fault(FaultReport{File: f.name, Octets: s.unread, What: "could not be read"})
+	}
+	return nil
+}
+
+// tornAt reports whether a frame of this use begins at off, whatever became of the rest of it.
+func (s *frameScanner) tornAt(off int64) bool {
+	var h frameHeader
+	return h.decode(s.at(off, frameHead)) && h.use == s.use && h.flags&flagClosed == 0
+}
+
+func (s *frameScanner) lengthAt(off int64) int {
+	var h frameHeader
+	h.decode(s.at(off, frameHead))
+	return h.length
+}
+
+// frame replays one frame.
+func (r *journalReplay) frame(f *foundFile, rep *FileReport, off int64, h *frameHeader, payload []byte) error {
+	r.report.Clean = h.flags&flagClosed != 0
+	for len(r.tail) > 0 && r.tail[0].header.position < h.base {
+		r.tail = r.tail[:copy(r.tail, r.tail[1:])]
+	}
+	if h.length > 0 {
+		r.tail = append(r.tail, tailFrame{f.name, off, *h})
+	}
+	r.end = h.end()
+	r.last = max(r.last, h.epoch)
+	if h.epoch < r.from {
+		rep.Old++
+		return nil
+	}
+	if h.length == 0 {
+		return nil
+	}
+	if n := len(r.epochs); n == 0 || r.epochs[n-1].epoch != h.epoch {
+		r.epochs = append(r.epochs, epochSize{epoch: h.epoch, start: h.position})
+	}
+	r.epochs[len(r.epochs)-1].end = h.end()
+	if r.report.First == 0 {
+		r.report.First = h.epoch
+	}
+	rep.Frames++
+	at := h.position
+	for len(payload) > 0 {
+		n := int(binary.LittleEndian.Uint32(payload)) + recordHead
+		at += Mark(n)
+		if err := r.replay(h.epoch, at, payload[4], payload[recordHead:n:n]); err != nil {
+			return err
+		}
+		rep.Records++
+		rep.Octets += int64(n - recordHead)
+		payload = payload[n:]
+	}
+	return nil
+}
+
+func (r *journalReplay) fault(f FaultReport) { r.report.Faults = append(r.report.Faults, f) }
+
+// journal makes the journal that goes on after what was read.
+func (r *journalReplay) journal(o JournalOptions) (*Journal, error) {
+	start := max(r.end, o.After)
+	epoch := r.last + 1
+	j := &Journal{
+		o:      o,
+		wake:   make(chan struct{}, 1),
+		done:   make(chan struct{}),
+		epoch:  epoch,
+		epochs: append(r.epochs, epochSize{epoch: epoch, start: start, end: start}),
+	}
+	f := &j.files
+	*f = journalFiles{
+		fs: r.fs, dir: r.dir, fileSize: o.FileSize, maxSpare: o.Spares, salt: o.salt, manual: o.manual,
+		end: r.end, epoch: r.last,
+	}
+	// What was written after the last sync that is known of is in the system's memory perhaps, and not on the disk, and a sync that failed
+	// before may keep it from getting there: it is written once more.
+	for _, t := range r.tail {
+		c, err := r.chunk(t)
+		if err != nil {
+			return nil, err
+		}
+		j.group = append(j.group, c)
+		f.end = min(f.end, c.position)
+	}
+	j.appended.Store(uint64(start))
+	if len(j.group) == 0 {
+		j.synced.Store(uint64(start))
+	} else {
+		j.synced.Store(uint64(f.end))
+	}
+	opening := newChunk(0)
+	opening.position, opening.epoch = start, epoch
+	j.group = append(j.group, opening)
+	return j, r.sort(f)
+}
+
+// chunk reads a frame of the tail back into memory.
+func (r *journalReplay) chunk(t tailFrame) (*chunk, error) {
+	file, err := r.fs.Open(filepath.Join(r.dir, t.file))
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	c := newChunk(t.header.length)
+	c.buf = c.buf[:chunkHead+t.header.length]
+	c.position, c.epoch = t.header.position, t.header.epoch
+	if _, err := file.ReadAt(c.buf[fileHead:], t.off); err != nil {
+		return nil, err
+	}
+	if !checkFrame(c.buf[fileHead:]) {
+		return nil, fmt.Errorf("storage: %s changed while it was read", t.file)
+	}
+	return c, nil
+}
+
+// sort makes the files that were read the journal's, takes some of the others as spares, and removes the rest.
+func (r *journalReplay) sort(f *journalFiles) error {
+	for _, c := range r.chain {
+		f.live = append(f.live, &journalFile{name: c.name, size: c.size, use: c.head.use, last: r.last, synced: true, failed: c.failed})
+	}
+	for i := range f.live[:max(len(f.live)-1, 0)] {
+		f.live[i].last = r.chain[i+1].head.before
+	}
+	var remove []string
+	for _, c := range r.found {
+		f.use = max(f.use, c.head.use, r.use)
+		slot, _ := slotOf(c.name)
+		f.slot = max(f.slot, slot)
+		switch {
+		case c.chained || c.state == headBad:
+		case c.size == f.fileSize && len(f.spares) < f.maxSpare && (len(r.chain) == 0 || c.head.use < r.chain[0].head.use):
+			f.spares = append(f.spares, c.name)
+		default:
+			remove = append(remove, c.name)
+		}
+	}
+	r.report.Spares = len(f.spares)
+	return f.remove(remove)
+}

@@ -1,0 +1,448 @@
+package storage
+
+import (
+	"errors"
+	"io"
+	"math"
+	"slices"
+)
+
+// Cursor reads one log's records from the runs of a set, in ascending order of sequence number whatever runs they lie in.
+// It keeps the entries of a page, at most 96 KiB, for each run that it reads from at the moment, so that reading on costs
+// no more than the bytes; Reset lets go of them. It holds no file and no run between two calls, and sees the set as it is
+// at each call. It is not for concurrent use; any number of cursors are.
+type Cursor struct {
+	set     *RunSet
+	log     LogID
+	sources []runSource
+	before  []runSource // the sources of the call before; scratch
+	picks   []runPick
+	pinned  []*setRun
+	spare   []byte // a buffer for a page's entries
+	copying bool   // damaged pages are left for others to find
+}
+
+// fanIn is how many extents a cursor merges at a time if they do not force it to merge more.
+const fanIn = 8
+
+// runSource is an extent that is being read.
+type runSource struct {
+	run    *setRun
+	extent int
+
+	page   int    // where it stands; endPage: behind the last record
+	next   uint64 // the sequence number there
+	pos    int    // entry, and where its bytes lie in the file, if loaded is page
+	offset int64
+
+	loaded int    // page whose entries are in buf, -1: none
+	buf    []byte // entries and checksum
+
+	// What this call takes from the loaded page.
+	taken  int   // records
+	start  int64 // where their bytes begin
+	length int
+	chunk  int
+	data   []byte
+}
+
+// runPick is a stretch of records from one source.
+type runPick struct {
+	source, pos, n int
+	offset         int // of its bytes within what is taken from the source
+}
+
+// Cursor makes a cursor for a log.
+func (s *RunSet) Cursor(log LogID) *Cursor { return &Cursor{set: s, log: log} }
+
+// Reset makes c a cursor for a log, which may be another one. It keeps no memory but small change.
+func (c *Cursor) Reset(log LogID) {
+	c.log = log
+	clear(c.sources[:cap(c.sources)])
+	clear(c.before[:cap(c.before)])
+	c.sources, c.before, c.spare = c.sources[:0], c.before[:0], nil
+}
+
+// Read reads records with sequence numbers in from to to, in order from the first that there is, and returns how many. It
+// stops before their bytes exceed max, at the end of a page, or where it pays; 0 without an error means that there are no
+// more. A first record longer than max is read alone.
+//
+// The bytes go straight from the file into memory that alloc returns, which is called once or, where extents overlap, a
+// few times in a call, before any record is passed to into; what it returns may be longer than asked for. Chunk says which
+// call of alloc a record's bytes are in, counted from 0 in each Read, and offset where; Bytes is a view into it. Chunks
+// belong to the caller, also those that an error left without records.
+//
+// A *RunDamage says what is lost; every record that was passed on before it is sound, and no damaged one ever is. Read on
+// behind its Last if one record is lost, and from the same place if it is a page: it is passed over from then on, by all
+// cursors of the set. Any other error is one of reading the file; asking again may help, with less to read at a time.
+func (c *Cursor) Read(from, to uint64, max int, alloc func(n int) []byte, into func(chunk, offset int, r Record)) (int, error) {
+	for {
+		limit := c.pin(from, to)
+		err := c.choose(from, limit, max, math.MaxInt)
+		n := 0
+		if err == nil && len(c.picks) > 0 {
+			if err = c.load(alloc); err == nil {
+				n, err = c.deliver(into)
+			}
+		}
+		c.unpin()
+		if n > 0 || err != nil || limit == to {
+			return n, err
+		}
+		from = limit + 1
+	}
+}
+
+// AppendMeta appends what is known of records with sequence numbers in from to to, in order from the first that there is,
+// at most max of them; none without an error means that there are no more. It reads no bytes of records. Errors are those
+// of Read.
+func (c *Cursor) AppendMeta(dst []Meta, from, to uint64, max int) ([]Meta, error) {
+	for had := len(dst); ; {
+		limit := c.pin(from, to)
+		err := c.choose(from, limit, math.MaxInt, max)
+		for _, p := range c.picks {
+			s := &c.sources[p.source]
+			for i := p.pos; i < p.pos+p.n; i++ {
+				dst = append(dst, s.entries().meta(i, s.first()))
+			}
+		}
+		c.unpin()
+		if len(dst) > had || err != nil || limit == to {
+			return dst, err
+		}
+		from = limit + 1
+	}
+}
+
+// Count is how many records with sequence numbers in first to last there are, and the sum of their Size. It reads at most
+// two pages of an extent, and none of one that lies within the range. Errors are those of Read; pages that are passed over
+// do not count where one of them is at an end of the range.
+func (c *Cursor) Count(first, last uint64) (records, octets uint64, err error) {
+	for {
+		limit := c.pin(first, last)
+		for i := range c.sources {
+			n, o, e := c.sources[i].count(c.set, first, limit)
+			if e != nil {
+				c.unpin()
+				return 0, 0, e
+			}
+			records += n
+			octets += o
+		}
+		c.unpin()
+		if limit == last {
+			return records, octets, nil
+		}
+		first = limit + 1
+	}
+}
+
+// pin finds the extents to read from, and keeps their files from being deleted. Records up to the limit that it returns
+// are in no other extents.
+func (c *Cursor) pin(from, to uint64) (limit uint64) {
+	c.before, c.sources = c.sources, c.before[:0]
+	limit = to
+	s := c.set
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, ref := range s.logs[c.log] {
+		e := s.extentOf(ref)
+		if e.first > to {
+			break
+		}
+		if e.last < from {
+			continue
+		}
+		if len(c.sources) >= fanIn && e.first > from {
+			limit = e.first - 1
+			break
+		}
+		r := s.slots[ref.slot]
+		r.pins++
+		c.pinned = append(c.pinned, r)
+		c.sources = append(c.sources, c.source(r, int(ref.extent)))
+	}
+	return limit
+}
+
+// source is the source of the call before for an extent, or a new one.
+func (c *Cursor) source(r *setRun, extent int) runSource {
+	for i := range c.before {
+		if b := &c.before[i]; b.run == r && b.extent == extent {
+			s := *b
+			b.run, b.buf = nil, nil
+			s.taken, s.data = 0, nil
+			return s
+		}
+	}
+	s := runSource{run: r, extent: extent, loaded: -1, buf: c.spare}
+	c.spare = nil
+	return s
+}
+
+func (c *Cursor) unpin() {
+	c.set.unpin(c.pinned)
+	clear(c.pinned)
+	c.pinned = c.pinned[:0]
+	for i := range c.sources {
+		c.sources[i].data = nil
+	}
+	for i := range c.before {
+		if buf := c.before[i].buf; buf != nil {
+			c.spare = buf
+		}
+	}
+	clear(c.before)
+}
+
+// choose merges what lies ahead in the sources into picks, as far as limit, octets and records allow.
+func (c *Cursor) choose(from, limit uint64, octets, records int) error {
+	c.picks = c.picks[:0]
+	for i := range c.sources {
+		if err := c.sources[i].seek(c.set, from, !c.copying); err != nil {
+			return err
+		}
+	}
+	for records > 0 {
+		best, others := -1, uint64(math.MaxUint64) // the source to read from, and where the next one comes in
+		for i := range c.sources {
+			s := &c.sources[i]
+			if s.ended() || s.next > limit {
+				continue
+			}
+			if best < 0 || s.next < c.sources[best].next {
+				if best >= 0 {
+					others = c.sources[best].next
+				}
+				best = i
+			} else {
+				others = min(others, s.next)
+			}
+		}
+		if best < 0 {
+			return nil
+		}
+		s := &c.sources[best]
+		if s.loaded != s.page {
+			if s.taken > 0 {
+				return nil // its entries are still needed
+			}
+			if err := s.load(c.set, len(c.picks) == 0 && !c.copying); err != nil {
+				if len(c.picks) > 0 {
+					return nil // the next call meets it again
+				}
+				return err
+			}
+			if s.loaded != s.page {
+				continue // passed over
+			}
+		}
+		if s.next < from { // a second record of the same number
+			s.skip(from)
+			continue
+		}
+		n, length := s.take(min(limit, max(others, 1)-1), octets, records, len(c.picks) == 0)
+		if n == 0 {
+			return nil
+		}
+		from = s.first() + uint64(s.entries().delta(s.pos-1)) + 1
+		c.picks = append(c.picks, runPick{best, s.pos - n, n, int(s.offset-s.start) - length})
+		octets, records = octets-length, records-n
+		s.settle()
+		if from == 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+// load reads the bytes of what was picked.
+func (c *Cursor) load(alloc func(n int) []byte) error {
+	chunk := 0
+	for i := range c.sources {
+		s := &c.sources[i]
+		if s.taken == 0 {
+			continue
+		}
+		s.chunk, s.data = chunk, alloc(s.length)[:s.length]
+		chunk++
+		// What lies behind the end of a file that has become shorter is found out by the checksums.
+		if err := c.set.files.readAt(s.run.id, s.data, s.start); err != nil && err != io.ErrUnexpectedEOF {
+			return err
+		}
+	}
+	return nil
+}
+
+// deliver passes on what was picked, up to the first damaged record.
+func (c *Cursor) deliver(into func(chunk, offset int, r Record)) (int, error) {
+	n := 0
+	for _, p := range c.picks {
+		s := &c.sources[p.source]
+		entries, first, at := s.entries(), s.first(), p.offset
+		for i := p.pos; i < p.pos+p.n; i++ {
+			end := at + entries.length(i)
+			b := s.data[at:end:end]
+			m := entries.meta(i, first)
+			if runChecksum(b) != entries.sum(i) {
+				c.set.mu.Lock()
+				s.run.damaged = true
+				c.set.mu.Unlock()
+				return n, &RunDamage{Run: s.run.id, Offset: s.start + int64(at), Len: int64(len(b)), What: "record does not match its checksum",
+					Log: c.log, First: m.Seq, Last: m.Seq, Records: 1}
+			}
+			into(s.chunk, at, Record{m.Seq, m.Expiry, m.Size, m.Flags, m.Priority, b})
+			at = end
+			n++
+		}
+	}
+	return n, nil
+}
+
+func (s *runSource) entries() runEntries { return runEntries(s.buf[:len(s.buf)-runPageSum]) }
+func (s *runSource) first() uint64       { return s.run.pages[s.loaded].first }
+func (s *runSource) ended() bool         { return s.page == s.run.endPage(s.extent) }
+
+// seek stands at the first record at or behind from.
+func (s *runSource) seek(set *RunSet, from uint64, mark bool) error {
+	page := s.run.find(s.extent, from)
+	if from <= s.run.pages[page].first || page != s.loaded {
+		s.page, s.next = page, s.run.pages[page].first
+		s.pos, s.offset = 0, s.run.pages[page].offset()
+		if from <= s.next {
+			return nil
+		}
+		if err := s.load(set, mark); err != nil || s.loaded != page {
+			return err
+		}
+	} else if s.page != page || s.pos > s.entries().search(from-s.first()) {
+		s.page, s.pos, s.offset = page, 0, s.run.pages[page].offset()
+	}
+	s.skip(from)
+	return nil
+}
+
+// skip goes on to the first record at or behind from. The page where s stands is loaded.
+func (s *runSource) skip(from uint64) {
+	entries := s.entries()
+	for to := entries.search(from - s.first()); s.pos < to; s.pos++ {
+		s.offset += int64(entries.length(s.pos))
+	}
+	s.settle()
+}
+
+// settle brings page and next in line with pos.
+func (s *runSource) settle() {
+	if entries := s.entries(); s.pos < entries.len() {
+		s.next = s.first() + uint64(entries.delta(s.pos))
+		return
+	}
+	s.turn()
+}
+
+// turn goes on to the page behind.
+func (s *runSource) turn() {
+	s.page++
+	s.next, s.pos, s.offset = s.run.pages[s.page].first, 0, s.run.pages[s.page].offset()
+}
+
+// take takes records up to a sequence number that fit into octets, at most records of them, and returns how many and how
+// long they are.
+func (s *runSource) take(last uint64, octets, records int, evenIfLong bool) (n, length int) {
+	entries, first := s.entries(), s.first()
+	if s.taken == 0 {
+		s.start, s.length = s.offset, 0
+	}
+	for i := s.pos; i < entries.len() && n < records; i++ {
+		// The first is taken whatever last says: it is the lowest of all, and would not be chosen if it were too high.
+		if n > 0 && first+uint64(entries.delta(i)) > last {
+			break
+		}
+		l := entries.length(i)
+		if length+l > octets && (n > 0 || !evenIfLong) {
+			break
+		}
+		length += l
+		n++
+	}
+	s.pos += n
+	s.offset += int64(length)
+	s.taken += n
+	if n > 0 {
+		s.length = int(s.offset - s.start)
+	}
+	return n, length
+}
+
+// load reads the entries of the page where s stands. A page that was found damaged before is passed over. With mark, one
+// that is found damaged now will be as well.
+func (s *runSource) load(set *RunSet, mark bool) error {
+	set.mu.Lock()
+	bad := s.run.bad[s.page]
+	set.mu.Unlock()
+	if bad {
+		s.turn()
+		return nil
+	}
+	s.loaded = -1
+	p := s.run.pages[s.page]
+	n := p.metaLen()
+	s.buf = slices.Grow(s.buf[:0], n)[:n]
+	offset := s.run.pages[s.page+1].offset() - int64(n)
+	err := set.files.readAt(s.run.id, s.buf, offset)
+	if err == nil {
+		err = s.run.checkRunPage(s.extent, s.page, s.buf)
+	} else if err == io.ErrUnexpectedEOF {
+		err = errors.New("page cut off")
+	} else {
+		return err
+	}
+	if err == nil {
+		s.loaded, s.pos, s.offset = s.page, 0, p.offset()
+		return nil
+	}
+	set.mu.Lock()
+	s.run.damaged = true
+	if mark {
+		if s.run.bad == nil {
+			s.run.bad = map[int]bool{}
+		}
+		s.run.bad[s.page] = true
+	}
+	set.mu.Unlock()
+	return &RunDamage{Run: s.run.id, Offset: offset, Len: int64(n), What: err.Error(),
+		Log: s.run.extents[s.extent].log, First: p.first, Last: s.run.lastOf(s.extent, s.page), Records: p.records()}
+}
+
+// count counts the records of the extent in first to last.
+func (s *runSource) count(set *RunSet, first, last uint64) (records, octets uint64, err error) {
+	e := &s.run.extents[s.extent]
+	if first <= e.first && e.last <= last {
+		return uint64(e.records), e.octets, nil
+	}
+	for page := s.run.find(s.extent, first); page < s.run.endPage(s.extent) && s.run.pages[page].first <= last; page++ {
+		p := s.run.pages[page]
+		if first <= p.first && s.run.lastOf(s.extent, page) <= last {
+			records += uint64(p.records())
+			octets += p.octets
+			continue
+		}
+		if s.loaded != page {
+			s.page = page
+			if err := s.load(set, true); err != nil {
+				return 0, 0, err
+			}
+			if s.loaded != page {
+				continue
+			}
+		}
+		entries := s.entries()
+		for i := range entries.len() {
+			if m := entries.meta(i, p.first); m.Seq >= first && m.Seq <= last {
+				records++
+				octets += uint64(m.Size)
+			}
+		}
+	}
+	return records, octets, nil
+}
