@@ -1,0 +1,244 @@
+package storage
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// DB is a small ordered key-value store for what must change atomically. Its keys are shared out by prefix:
+//
+//	m/  metadata: virtual hosts, users, exchanges, queues, bindings (package broker)
+//	q/  consumption records of queues
+//	r/  runs
+//	s/  the state of the store
+//
+// It is a Pebble database that was told to stay small: a few MiB of memory, a few dozen open files, one compaction at a
+// time. Methods may be called concurrently, a Batch belongs to one goroutine.
+//
+// When a write fails, nobody can tell what of it will be there after a restart. The DB then takes no further writes: Commit
+// returns the same error from then on, DBOptions.Failed has been called, and the process had better end.
+type DB struct {
+	fs     FS
+	dir    string
+	pebble *pebble.DB
+	o      DBOptions
+
+	mu     sync.Mutex // guards what follows
+	failed error      // no more writes
+}
+
+// DBOptions are what a DB tells its owner. Both functions may be called from any goroutine, and must not call the DB but
+// for Err.
+type DBOptions struct {
+	Failed func(error) // called once, when the DB takes no more writes
+	Warn   func(error) // something went wrong in the background and will be tried again
+}
+
+const (
+	memTable  = 4 << 20
+	cacheSize = 8 << 20
+	openFiles = 64
+)
+
+// ErrClosed is returned by the methods of a DB that was closed.
+var ErrClosed = errors.New("storage: the key-value store is closed")
+
+// OpenDB opens the DB in a directory, which is made if it does not exist, and has no other user.
+func OpenDB(fs FS, dir string, o DBOptions) (*DB, error) {
+	db := &DB{fs: fs, dir: dir, o: o}
+	po := &pebble.Options{
+		FS:                          pebbleFS{fs, db.fail},
+		FormatMajorVersion:          dbFormat,
+		MemTableSize:                memTable,
+		MemTableStopWritesThreshold: 4,
+		CacheSize:                   cacheSize,
+		MaxOpenFiles:                openFiles,
+		MaxManifestFileSize:         1 << 20,
+		DisableTableStats:           true,
+		CompactionConcurrencyRange:  func() (int, int) { return 1, 1 },
+		Logger:                      pebbleLog{db},
+	}
+	po.Experimental.FileCacheShards = 1
+	po.EventListener = &pebble.EventListener{BackgroundError: db.warn}
+	opened, err := pebble.Open(dir, po)
+	if err == nil {
+		err = db.Err()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("storage: open the key-value store in %s: %w", dir, err)
+	}
+	db.pebble = opened
+	return db, nil
+}
+
+// dbFormat is the format of the database's files. It can be raised when the version of Pebble that comes before ours can
+// read the next one.
+const dbFormat = pebble.FormatWALSyncChunks
+
+// Err is why the DB takes no more writes, nil if it does.
+func (db *DB) Err() error {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return db.failed
+}
+
+func (db *DB) fail(cause error) {
+	err := fmt.Errorf("storage: key-value store: %w", cause)
+	db.mu.Lock()
+	first := db.failed == nil
+	if first {
+		db.failed = err
+	}
+	db.mu.Unlock()
+	if first && db.o.Failed != nil {
+		db.o.Failed(err)
+	}
+}
+
+func (db *DB) warn(err error) {
+	if db.o.Warn != nil && db.Err() == nil {
+		db.o.Warn(fmt.Errorf("storage: key-value store: %w", err))
+	}
+}
+
+// Get returns a copy of the value under a key, nil if there is none. An empty value is not nil.
+func (db *DB) Get(key []byte) ([]byte, error) {
+	v, closer, err := db.pebble.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("storage: key-value store: %w", err)
+	}
+	defer closer.Close()
+	return append([]byte{}, v...), nil
+}
+
+// Iterate calls each with every key that starts with prefix, in order, and its value. Both are valid during the call. It
+// ends with the first error of each, which it returns.
+func (db *DB) Iterate(prefix []byte, each func(key, value []byte) error) error {
+	it, err := db.pebble.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)})
+	if err != nil {
+		return fmt.Errorf("storage: key-value store: %w", err)
+	}
+	for ok := it.First(); ok; ok = it.Next() {
+		v, err := it.ValueAndErr()
+		if err == nil {
+			err = each(it.Key(), v)
+		}
+		if err != nil {
+			it.Close()
+			return err
+		}
+	}
+	if err := it.Close(); err != nil {
+		return fmt.Errorf("storage: key-value store: %w", err)
+	}
+	return nil
+}
+
+// after is the least key that is greater than all that start with prefix, nil if there is none.
+func after(prefix []byte) []byte {
+	for i := len(prefix) - 1; i >= 0; i-- {
+		if prefix[i] != 0xff {
+			end := append([]byte{}, prefix[:i+1]...)
+			end[i]++
+			return end
+		}
+	}
+	return nil
+}
+
+// Free is how many octets can still be written where the DB is.
+func (db *DB) Free() (uint64, error) { return db.fs.Free(db.dir) }
+
+// Close ends the DB. No other method runs or is called afterwards, but for Err and Commit, which fails. It returns why the
+// DB took no more writes, if it did not.
+func (db *DB) Close() error {
+	db.mu.Lock()
+	failed := db.failed
+	db.failed = cmp.Or(failed, ErrClosed)
+	db.mu.Unlock()
+	if err := db.pebble.Close(); err != nil && failed == nil {
+		return fmt.Errorf("storage: close the key-value store: %w", err)
+	}
+	return failed
+}
+
+// Batch is a set of changes that are made together or not at all; of several to one key the last one counts. The zero
+// value is ready. Keys and values are copied.
+type Batch struct{ b *pebble.Batch }
+
+func (b *Batch) open() *pebble.Batch {
+	if b.b == nil {
+		b.b = new(pebble.Batch)
+	}
+	return b.b
+}
+
+// Set puts a value under a key.
+func (b *Batch) Set(key, value []byte) { b.open().Set(key, value, nil) }
+
+// Delete removes a key.
+func (b *Batch) Delete(key []byte) { b.open().Delete(key, nil) }
+
+// DeletePrefix removes all keys that start with prefix, which is not empty. It costs later reads more than a few Deletes.
+func (b *Batch) DeletePrefix(prefix []byte) { b.DeleteRange(prefix, after(prefix)) }
+
+// DeleteRange removes the keys from first up to but not including end.
+func (b *Batch) DeleteRange(first, end []byte) { b.open().DeleteRange(first, end, nil) }
+
+// Empty reports whether the batch changes nothing.
+func (b *Batch) Empty() bool { return b.b == nil || b.b.Empty() }
+
+// Size is how many octets the batch takes, about.
+func (b *Batch) Size() int {
+	if b.b == nil {
+		return 0
+	}
+	return b.b.Len()
+}
+
+// Commit makes the changes of a batch, which is empty afterwards. With sync it returns when they will survive a power cut,
+// together with all that was committed before. After an error it is not known whether they will, and nothing can be
+// committed any more.
+func (db *DB) Commit(b *Batch, sync bool) error {
+	if err := db.Err(); err != nil {
+		return err
+	}
+	if b.Empty() {
+		return nil
+	}
+	if err := db.pebble.Apply(b.b, &pebble.WriteOptions{Sync: sync}); err != nil {
+		db.fail(err)
+	}
+	if err := db.Err(); err != nil { // Pebble may know nothing of it
+		return err
+	}
+	b.b.Reset()
+	return nil
+}
+
+// pebbleLog hears what Pebble would log.
+type pebbleLog struct{ db *DB }
+
+func (pebbleLog) Infof(string, ...any) {}
+
+func (l pebbleLog) Errorf(format string, args ...any) { l.db.warn(fmt.Errorf(format, args...)) }
+
+// Fatalf is called where Pebble expects the process to end. Where a write has failed it can also go on and return, as long
+// as nothing more is written; everything else is a broken invariant.
+func (l pebbleLog) Fatalf(format string, args ...any) {
+	err := fmt.Errorf(format, args...)
+	switch {
+	case strings.HasPrefix(format, "MANIFEST "), format == "%s":
+		l.db.fail(err)
+	default:
+		panic("storage: key-value store: " + err.Error())
+	}
+}
