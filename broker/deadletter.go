@@ -18,12 +18,16 @@ type letterbox struct {
 
 	mu      sync.Mutex // guards what follows; a leaf
 	letters []queue.DeadLetter
+	arrived []func() // to be called when they have been sent
 	spare   []queue.DeadLetter
 	sending bool // somebody has begun, or will when its Wake is flushed
 }
 
+// Wanted implements queue.DeadLetters.
+func (l *letterbox) Wanted() bool { return l.q.Settings().DeadLetter }
+
 // Discard implements queue.DeadLetters.
-func (l *letterbox) Discard(ds []queue.DeadLetter, w *queue.Wake) {
+func (l *letterbox) Discard(ds []queue.DeadLetter, w *queue.Wake, arrived func()) {
 	b := l.q.VHost.broker
 	if !l.q.Settings().DeadLetter {
 		release := queue.Releaser{Pool: b.Pool}
@@ -32,10 +36,16 @@ func (l *letterbox) Discard(ds []queue.DeadLetter, w *queue.Wake) {
 			release.Add(ds[i].Message.Ref.Slab)
 		}
 		release.Flush()
+		if arrived != nil {
+			arrived()
+		}
 		return
 	}
 	l.mu.Lock()
 	l.letters = append(l.letters, ds...)
+	if arrived != nil {
+		l.arrived = append(l.arrived, arrived)
+	}
 	first := !l.sending
 	l.sending = true
 	l.mu.Unlock()
@@ -48,15 +58,18 @@ func (l *letterbox) Discard(ds []queue.DeadLetter, w *queue.Wake) {
 func (l *letterbox) Wake(w *queue.Wake) {
 	for {
 		l.mu.Lock()
-		letters := l.letters
-		if len(letters) == 0 {
+		letters, arrived := l.letters, l.arrived
+		if len(letters) == 0 && len(arrived) == 0 {
 			l.sending = false
 			l.mu.Unlock()
 			return
 		}
-		l.letters, l.spare = l.spare[:0], nil
+		l.letters, l.spare, l.arrived = l.spare[:0], nil, nil
 		l.mu.Unlock()
 		l.send(letters, w)
+		for _, f := range arrived {
+			f()
+		}
 		l.mu.Lock()
 		if cap(letters) <= 4*queue.MaxEffects {
 			l.spare = letters[:0]

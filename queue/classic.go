@@ -3,6 +3,8 @@ package queue
 import (
 	"errors"
 	"sync"
+
+	"github.com/warrenmq/warren/storage"
 )
 
 // Errors of queue operations. Whoever speaks to a client turns them into its words.
@@ -27,7 +29,10 @@ type DeadLetter struct {
 // DeadLetters takes what leaves a queue without being acknowledged: it routes it on, or drops it, and releases the
 // references. Called without locks. The slice is the caller's.
 type DeadLetters interface {
-	Discard(ds []DeadLetter, w *Wake)
+	// Discard may hand the messages on later. arrived, if not nil, is called when they are where they go, without locks.
+	Discard(ds []DeadLetter, w *Wake, arrived func())
+	// Wanted reports whether they go anywhere. It is called under the queue's lock and touches memory only.
+	Wanted() bool
 }
 
 // Classic is a queue of this node: the consumption machine under one lock, its messages in memory.
@@ -41,13 +46,29 @@ type Classic struct {
 
 	mu          sync.Mutex // guards what follows; outlets lock under it
 	state       *State
-	log         memoryLog
+	log         messageLog
 	consumers   map[ConsumerID]Outlet
 	fx          Effects
 	offers      []Offered
 	deleted     bool
 	continuing  bool
 	appointment Appointment
+
+	// With a Store. The first three are set when the queue is made.
+	store     *Store
+	id        storage.LogID
+	durable   bool
+	back      *comeback    // until it has come back
+	mark      storage.Mark // of what the last command journaled
+	journaled bool         // something of the queue may be in the journal
+	changed   bool         // since the last consumption record
+	dirty     bool         // in store.dirty
+	loading   bool         // a worker reads for it
+	ahead     int          // octets read at a time
+	limbo     int          // dead letters that have left and not arrived
+	gone      []SeqRange   // of the last command
+	got       Seq          // settled by a Get
+	waiting   []func()     // gets that wait for what is read
 }
 
 // maxLocked is how many messages are handled before the lock is given to others.
@@ -56,7 +77,7 @@ const maxLocked = 256
 // NewClassic makes an empty queue. dead may be nil: what is discarded is dropped.
 func NewClassic(rules Rules, config Config, pool *Pool, clock *Clock, dead DeadLetters) *Classic {
 	q := &Classic{pool: pool, clock: clock, dead: dead, consumers: map[ConsumerID]Outlet{}}
-	q.log.levels = make([]Window[resident], rules.Levels)
+	q.log = newMessageLog(levelsOf(rules))
 	q.state = New(rules, config, &q.log)
 	return q
 }
@@ -64,9 +85,13 @@ func NewClassic(rules Rules, config Config, pool *Pool, clock *Clock, dead DeadL
 // aftermath is what a command leaves to be done when the lock is released.
 type aftermath struct {
 	letters   []DeadLetter
+	ranges    []SeqRange // theirs
+	cold      []coldLetters
 	cancelled []Outlet
 	release   Releaser
+	waiting   int // change in the number of messages in memory
 	more      bool
+	load      bool
 }
 
 var aftermaths = sync.Pool{New: func() any { return new(aftermath) }}
@@ -91,18 +116,18 @@ func (q *Classic) carryOut(batch []Message, w *Wake) *aftermath {
 	after := aftermaths.Get().(*aftermath)
 	after.release.Pool = q.pool
 	fx := &q.fx
+	q.gone = q.gone[:0]
+	if q.got != 0 {
+		q.goes(q.got)
+		q.got = 0
+	}
 	q.deliver(fx.Deliver, batch, w)
 	for _, r := range fx.Removed {
-		q.log.remove(r, func(m *Message) { after.release.Add(m.Ref.Slab) })
+		q.log.remove(r, func(_ Seq, m *Message) { after.release.Add(m.Ref.Slab) })
+		q.gone = append(q.gone, r)
 	}
-	for _, d := range fx.Discards {
-		if d.Direct >= 0 {
-			after.letters = append(after.letters, DeadLetter{batch[d.Direct], d.Reason, d.Failed})
-			continue
-		}
-		q.log.remove(d.SeqRange, func(m *Message) {
-			after.letters = append(after.letters, DeadLetter{*m, d.Reason, d.Failed})
-		})
+	if len(fx.Discards) > 0 {
+		q.discardUnder(after, batch)
 	}
 	for _, c := range fx.Cancel {
 		if out := q.consumers[c]; out != nil {
@@ -115,11 +140,67 @@ func (q *Classic) carryOut(batch []Message, w *Wake) *aftermath {
 			out.Activity(a.Active)
 		}
 	}
+	after.waiting = q.log.changed()
 	q.clock.Set(&q.appointment, q, fx.Due)
 	if fx.More && !q.continuing {
 		q.continuing, after.more = true, true
 	}
+	if q.store != nil {
+		q.keep(after)
+	}
 	return after
+}
+
+// discardUnder takes the messages that leave unacknowledged out of the log. Where nobody wants dead letters they are gone
+// at once. Called with q.mu held.
+func (q *Classic) discardUnder(after *aftermath, batch []Message) {
+	wanted := q.dead != nil && q.dead.Wanted()
+	for _, d := range q.fx.Discards {
+		if d.Direct >= 0 {
+			after.letters = append(after.letters, DeadLetter{batch[d.Direct], d.Reason, d.Failed})
+			continue
+		}
+		if !wanted {
+			q.log.remove(d.SeqRange, func(_ Seq, m *Message) { after.letters = append(after.letters, DeadLetter{*m, d.Reason, d.Failed}) })
+			q.gone = append(q.gone, d.SeqRange)
+			continue
+		}
+		next := d.First // what lies on disk only is passed over
+		q.log.remove(d.SeqRange, func(seq Seq, m *Message) {
+			after.letters = append(after.letters, DeadLetter{*m, d.Reason, d.Failed})
+			if seq > next {
+				after.cold = append(after.cold, coldLetters{SeqRange{next, seq - 1}, d.Reason, d.Failed})
+			}
+			next = seq + 1
+		})
+		if next <= d.Last && q.log.cold(next) {
+			after.cold = append(after.cold, coldLetters{SeqRange{next, d.Last}, d.Reason, d.Failed})
+		}
+		after.ranges = append(after.ranges, d.SeqRange)
+	}
+	if q.store == nil {
+		after.cold = after.cold[:0]
+	}
+}
+
+// keep does what a store is there for: what was put and what is gone enter the journal, and what the machine waits for
+// will be read. Called with q.mu held.
+func (q *Classic) keep(after *aftermath) {
+	if len(q.log.fresh) > 0 {
+		q.journalEnqueued()
+		q.store.soil(q)
+	}
+	if len(q.gone) > 0 && q.journaled {
+		q.journalGone(q.gone)
+		q.changed = true
+		q.store.soil(q)
+	}
+	if len(after.cold) > 0 || len(after.ranges) > 0 {
+		q.limbo++
+	}
+	if !q.loading && q.state.Cold() {
+		q.loading, after.load = true, true
+	}
 }
 
 // deliver hands messages to outlets, one Offer for each run of one consumer.
@@ -138,8 +219,12 @@ func (q *Classic) deliver(ds []Delivery, batch []Message, w *Wake) {
 				m = batch[d.Direct]
 			case d.Settled:
 				m = q.log.take(d.Seq)
+				q.goes(d.Seq)
 			default:
-				m = q.log.find(d.Seq).message
+				var kept bool
+				if m, kept = q.log.lend(d.Seq); !kept {
+					break
+				}
 				if m.Ref.Slab != slab && held > 0 {
 					q.pool.Hold(slab, held)
 					held = 0
@@ -160,13 +245,35 @@ func (q *Classic) deliver(ds []Delivery, batch []Message, w *Wake) {
 	}
 }
 
+// goes notes that a message was settled by being handed over. Called with q.mu held.
+func (q *Classic) goes(seq Seq) {
+	if q.store == nil {
+		return
+	}
+	if n := len(q.gone); n > 0 && q.gone[n-1].Last+1 == seq {
+		q.gone[n-1].Last = seq
+		return
+	}
+	q.gone = append(q.gone, SeqRange{seq, seq})
+}
+
 // finish does what carryOut left. Called without locks.
 func (q *Classic) finish(after *aftermath, w *Wake) {
 	after.release.Flush()
-	if len(after.letters) > 0 {
-		q.discard(after.letters, w)
-		after.letters = after.letters[:0]
+	q.pool.Charge(after.waiting * waitingCost)
+	if len(after.cold) > 0 {
+		cold := append([]coldLetters(nil), after.cold...)
+		letters, ranges := append([]DeadLetter(nil), after.letters...), append([]SeqRange(nil), after.ranges...)
+		q.store.loads.do(func(c *storage.Cursor) {
+			q.readLetters(c, cold)
+			var w Wake
+			q.send(letters, ranges, &w)
+			w.Flush()
+		})
+	} else if len(after.letters) > 0 || len(after.ranges) > 0 {
+		q.send(after.letters, after.ranges, w)
 	}
+	after.cold, after.letters, after.ranges = after.cold[:0], after.letters[:0], after.ranges[:0]
 	for i, out := range after.cancelled {
 		out.Cancelled(w)
 		after.cancelled[i] = nil
@@ -176,19 +283,46 @@ func (q *Classic) finish(after *aftermath, w *Wake) {
 		after.more = false
 		go q.goOn()
 	}
+	if after.load {
+		after.load = false
+		q.store.loads.do(q.load)
+	}
 	aftermaths.Put(after)
 }
 
-func (q *Classic) discard(letters []DeadLetter, w *Wake) {
-	if q.dead != nil {
-		q.dead.Discard(letters, w)
+// send hands messages on to where dead letters go. The journal learns that they are gone when they have arrived there.
+func (q *Classic) send(letters []DeadLetter, ranges []SeqRange, w *Wake) {
+	if q.dead == nil {
+		release := Releaser{Pool: q.pool}
+		for i := range letters {
+			release.Add(letters[i].Message.Ref.Slab)
+		}
+		release.Flush()
+		q.arrived(ranges)
 		return
 	}
-	release := Releaser{Pool: q.pool}
-	for i := range letters {
-		release.Add(letters[i].Message.Ref.Slab)
+	if q.store == nil || len(ranges) == 0 {
+		q.dead.Discard(letters, w, nil)
+		return
 	}
-	release.Flush()
+	own := append([]SeqRange(nil), ranges...)
+	q.dead.Discard(letters, w, func() { q.arrived(own) })
+}
+
+// arrived notes that dead letters are in their new queues.
+func (q *Classic) arrived(ranges []SeqRange) {
+	if q.store == nil || len(ranges) == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.deleted {
+		return
+	}
+	q.journalGone(ranges)
+	q.changed = true
+	q.limbo--
+	q.store.soil(q)
 }
 
 // goOn continues a command that stopped at its limit of effects, step by step, so that others get the lock in between.
@@ -234,16 +368,18 @@ func (q *Classic) publish(batch []Message, numbers []uint64, confirms Confirms, 
 			release.Add(batch[i].Ref.Slab)
 		}
 		release.Flush()
-		confirm(confirms, numbers, nil, w)
+		q.confirm(0, confirms, numbers, nil, w)
 		return
 	}
 	q.fx.Reset()
 	q.state.Publish(now, batch, &q.fx)
 	after := q.carryOut(batch, w)
 	refused := q.refused(batch, after)
+	mark := q.mark
+	q.mark = 0
 	q.mu.Unlock()
 	q.finish(after, w)
-	confirm(confirms, numbers, refused, w)
+	q.confirm(mark, confirms, numbers, refused, w)
 }
 
 // refused are the indexes of the messages that the queue did not take, ascending. Those that are not dead-lettered are
@@ -306,26 +442,38 @@ func (q *Classic) Settle(c ConsumerID, ids []Range, o Outcome, w *Wake) {
 	q.do(w, nil, func(now Time, fx *Effects) { q.state.Settle(now, c, ids, o, fx) })
 }
 
-// Get implements Queue.
+// Get implements Queue. Where messages have to be read from disk first, done runs later, on another goroutine.
 func (q *Classic) Get(c ConsumerID, noAck bool, w *Wake, done func(Offered, uint64, bool)) {
 	var o Offered
-	var ok bool
+	var ok, cold bool
 	var ready uint64
 	q.do(w, nil, func(now Time, fx *Effects) {
 		var d Delivery
 		if d, ok = q.state.Get(now, c, noAck, fx); !ok {
+			if cold = q.store != nil && q.state.Cold(); cold {
+				q.waiting = append(q.waiting, func() {
+					var w Wake
+					q.Get(c, noAck, &w, done)
+					w.Flush()
+				})
+			}
 			return
 		}
 		o = Offered{ID: d.ID, Redelivered: d.Redelivered, Acquired: d.Acquired, Failed: d.Failed}
 		if d.Settled {
 			o.Message = q.log.take(d.Seq)
+			q.got = d.Seq
 		} else {
-			o.Message = q.log.find(d.Seq).message
-			q.pool.Hold(o.Message.Ref.Slab, 1)
+			var kept bool
+			if o.Message, kept = q.log.lend(d.Seq); kept {
+				q.pool.Hold(o.Message.Ref.Slab, 1)
+			}
 		}
 		ready = q.state.Stats().Ready
 	})
-	done(o, ready, ok)
+	if !cold {
+		done(o, ready, ok)
+	}
 }
 
 // Purge implements Queue.
@@ -365,11 +513,20 @@ func (q *Classic) Delete(ifUnused, ifEmpty bool, w *Wake, done func(uint64, erro
 	log := q.log
 	q.log.levels = nil
 	q.clock.Drop(&q.appointment)
+	waiting := q.waiting
+	q.waiting = nil
 	q.mu.Unlock()
+	if q.store != nil {
+		q.store.forget(q)
+	}
 
 	release := Releaser{Pool: q.pool}
 	log.each(func(m *Message) { release.Add(m.Ref.Slab) })
 	release.Flush()
+	q.pool.Charge(-log.len() * waitingCost)
+	for _, retry := range waiting {
+		retry()
+	}
 	done(ready, nil)
 	for _, out := range consumers {
 		out.Cancelled(w)
@@ -383,8 +540,13 @@ func (q *Classic) Stats() Stats {
 	return q.state.Stats()
 }
 
-// confirm reports a batch of which the publishes at the indexes in refused were refused.
-func confirm(confirms Confirms, numbers []uint64, refused []uint32, w *Wake) {
+// confirm reports a batch of which the publishes at the indexes in refused were refused; the others when what the journal
+// has up to mark is synced, 0: at once.
+func (q *Classic) confirm(mark storage.Mark, confirms Confirms, numbers []uint64, refused []uint32, w *Wake) {
+	if mark > 0 && q.store.journal.Backlog() > maxUnsynced {
+		q.pool.Block(BlockedByBacklog, true)
+		q.store.journal.Commit(mark)
+	}
 	if confirms == nil || len(numbers) == 0 {
 		return
 	}
@@ -398,7 +560,11 @@ func confirm(confirms Confirms, numbers []uint64, refused []uint32, w *Wake) {
 			ok = appendNumber(ok, n)
 		}
 	}
-	if len(ok) > 0 {
+	switch {
+	case len(ok) == 0:
+	case mark > 0:
+		q.store.confirms.add(mark, confirms, ok, w)
+	default:
 		confirms.Settled(ok, true, w)
 	}
 	if len(not) > 0 {

@@ -38,9 +38,6 @@ type Log interface {
 	Resident(seq Seq) bool
 }
 
-// Resident implements Log.
-func (l *memoryLog) Resident(Seq) bool { return true }
-
 // Rules are what differs between queue types. They are data, set when a queue is made, and never change.
 type Rules struct {
 	Levels             int          // priority levels, 1..256

@@ -35,7 +35,12 @@ type Pool struct {
 
 	dirs [slabDirSize]atomic.Pointer[[slabDirSize]*Slab] // slab by ID, two levels; an entry is written before its ID is known to anyone
 
-	waiting atomic.Bool
+	waiting  atomic.Bool
+	blocked  atomic.Uint32 // bits of Blocked
+	admitted atomic.Int64  // octets taken since the start
+	noticeAt atomic.Int64  // admitted at which notify is called
+	step     int64
+	notify   func()
 
 	mu      sync.Mutex // guards what follows; a leaf: nothing is locked under it
 	free    []*Slab
@@ -57,7 +62,7 @@ func NewPool(bound int64) *Pool {
 
 // Get takes an ordinary slab; the caller holds one reference.
 func (p *Pool) Get() *Slab {
-	p.inUse.Add(SlabSize)
+	p.admit(SlabSize)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.get()
@@ -83,7 +88,7 @@ func (p *Pool) get() *Slab {
 // GetBig takes a slab of exactly size octets; the caller holds one reference. Meant for messages that would waste or
 // overflow an ordinary slab.
 func (p *Pool) GetBig(size int) *Slab {
-	p.inUse.Add(int64(size))
+	p.admit(int64(size))
 	s := &Slab{Buf: make([]byte, size)}
 	p.mu.Lock()
 	p.register(s)
@@ -95,7 +100,7 @@ func (p *Pool) GetBig(size int) *Slab {
 // Adopt makes a slab of bytes that were gathered elsewhere; the caller holds refs references and must not write to b any
 // more.
 func (p *Pool) Adopt(b []byte, refs int) Ref {
-	p.inUse.Add(int64(len(b)))
+	p.admit(int64(len(b)))
 	s := &Slab{Buf: b}
 	s.refs.Store(int32(refs))
 	p.mu.Lock()
@@ -133,7 +138,7 @@ func (p *Pool) Reserve(size, refs int) (Ref, []byte) {
 			p.current = nil
 			p.release(old, 1)
 		}
-		p.inUse.Add(SlabSize)
+		p.admit(SlabSize)
 		p.current, p.filled = p.get(), 0
 	}
 	s, off := p.current, p.filled
@@ -157,7 +162,7 @@ func (p *Pool) Release(slab uint32, n int) {
 	p.mu.Lock()
 	p.recycle(s)
 	p.mu.Unlock()
-	if p.waiting.Load() && p.inUse.Load() < p.low {
+	if p.waiting.Load() && p.roomy() {
 		p.wakeWaiters()
 	}
 }
@@ -201,14 +206,19 @@ func (p *Pool) Trim() {
 	p.least = len(p.free)
 }
 
+// waitingCost is what a message in memory that waits in a queue costs besides its bytes, in octets: twice its slot, since a
+// window grows by doubling.
+const waitingCost = 128
+
 // Charge counts n octets that lie outside the slabs, but keep memory from them, towards the bound; a negative n ends that.
 func (p *Pool) Charge(n int) {
-	if left := p.inUse.Add(int64(n)); n < 0 && left < p.low && p.waiting.Load() {
+	p.inUse.Add(int64(n))
+	if n < 0 && p.waiting.Load() && p.roomy() {
 		p.wakeWaiters()
 	}
 }
 
-// InUse is how many octets of slabs have references; Free how many wait to be used again.
+// InUse is how many octets count towards the bound.
 func (p *Pool) InUse() int64 { return p.inUse.Load() }
 
 // Free is how many octets of slabs wait to be used again.
@@ -222,7 +232,58 @@ func (p *Pool) Free() int64 {
 func (p *Pool) Bound() int64 { return p.bound }
 
 // Full says that publishers should wait.
-func (p *Pool) Full() bool { return p.inUse.Load() >= p.bound }
+func (p *Pool) Full() bool { return p.inUse.Load() >= p.bound || p.blocked.Load() != 0 }
+
+// Blocked is a reason besides memory for publishers to wait.
+type Blocked uint32
+
+const (
+	BlockedByJournal Blocked = 1 << iota // it cannot be written
+	BlockedByBacklog                     // it is written too slowly
+	BlockedByAlarm
+)
+
+// Block sets or clears a reason for publishers to wait.
+func (p *Pool) Block(why Blocked, on bool) {
+	for {
+		old := p.blocked.Load()
+		now := old &^ uint32(why)
+		if on {
+			now |= uint32(why)
+		}
+		if old == now {
+			return
+		}
+		if p.blocked.CompareAndSwap(old, now) {
+			break
+		}
+	}
+	if !on && p.roomy() {
+		p.wakeWaiters()
+	}
+}
+
+// roomy says that publishers who wait may go on.
+func (p *Pool) roomy() bool { return p.blocked.Load() == 0 && p.inUse.Load() < p.low }
+
+// Admitted is how many octets of slabs were taken since the start.
+func (p *Pool) Admitted() int64 { return p.admitted.Load() }
+
+// OnAdmitted has notify called each time that many octets more were taken. Call it before the pool is used by many.
+func (p *Pool) OnAdmitted(step int64, notify func()) {
+	p.step, p.notify = step, notify
+	p.noticeAt.Store(p.admitted.Load() + step)
+}
+
+// admit counts octets taken.
+func (p *Pool) admit(n int64) {
+	p.inUse.Add(n)
+	if now := p.admitted.Add(n); p.notify != nil {
+		if at := p.noticeAt.Load(); now >= at && p.noticeAt.CompareAndSwap(at, now+p.step) {
+			p.notify()
+		}
+	}
+}
 
 // WaitForRoom calls wake once, from any goroutine and without locks, when there is room again, which may be at once.
 func (p *Pool) WaitForRoom(wake func()) {
@@ -230,7 +291,7 @@ func (p *Pool) WaitForRoom(wake func()) {
 	p.waiters = append(p.waiters, wake)
 	p.waiting.Store(true)
 	p.mu.Unlock()
-	if p.inUse.Load() < p.low { // it came before we were on the list
+	if p.roomy() { // it came before we were on the list
 		p.wakeWaiters()
 	}
 }

@@ -45,8 +45,8 @@ const (
 	openFiles = 64
 )
 
-// ErrClosed is returned by the methods of a DB that was closed.
-var ErrClosed = errors.New("storage: the key-value store is closed")
+// ErrClosed is returned by what was closed, and by what that interrupted.
+var ErrClosed = errors.New("storage: closed")
 
 // OpenDB opens the DB in a directory, which is made if it does not exist, and has no other user.
 func OpenDB(fs FS, dir string, o DBOptions) (*DB, error) {

@@ -12,9 +12,6 @@ import (
 	"time"
 )
 
-// ErrClosed is returned by what a Close interrupted.
-var ErrClosed = errors.New("storage: closed")
-
 // ErrJournalVersion says that a journal was written by a version of the format that this one does not know.
 var ErrJournalVersion = errors.New("storage: unknown version of the journal format")
 

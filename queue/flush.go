@@ -1,0 +1,387 @@
+package queue
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/warrenmq/warren/storage"
+)
+
+const (
+	// epochOctets is how much is admitted into memory before a new epoch begins.
+	epochOctets = 16 << 20
+	// maxEpochAge is how long something may stay in the journal while nothing else calls for a flush.
+	maxEpochAge = 5 * time.Minute
+	// flushStep is how many messages of a queue are looked at under its lock at a time.
+	flushStep = 4096
+)
+
+// wakeFlusher has the flusher look whether there is something to do.
+func (s *Store) wakeFlusher() {
+	select {
+	case s.kick <- struct{}{}:
+	default:
+	}
+}
+
+// flusher cuts epochs and flushes the oldest when memory or journal ask for it.
+func (s *Store) flusher(ctx context.Context) {
+	defer s.running.Done()
+	tick := time.NewTicker(10 * time.Second)
+	defer tick.Stop()
+	admitted := s.pool.Admitted()
+	cut := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.kick:
+		case <-tick.C:
+		}
+		if now := s.pool.Admitted(); now-admitted >= epochOctets || time.Since(cut) >= maxEpochAge {
+			s.journal.Rotate()
+			admitted, cut = now, time.Now()
+		}
+		for s.flushDue() && ctx.Err() == nil {
+			first, last := s.journal.First(), s.journal.Epoch()
+			if first == last {
+				last = s.journal.Rotate()
+			}
+			before := s.pool.InUse() + s.journal.Size()
+			if err := s.flush(first + (last-1-first)/2); err != nil {
+				s.o.Log.Error("messages could not be moved to disk; it will be tried again", "error", err.Error())
+				break
+			}
+			if s.pool.InUse()+s.journal.Size() >= before { // nothing gained: what is left is in use
+				break
+			}
+		}
+		s.compact(ctx)
+	}
+}
+
+// flushDue reports whether memory or journal have passed their marks.
+func (s *Store) flushDue() bool {
+	return s.pool.InUse() > s.o.FlushAt || s.journal.Size() > s.o.JournalMax
+}
+
+// flush moves what is still alive of the epochs up to upTo from memory to runs, and cuts the journal behind them.
+func (s *Store) flush(upTo storage.Epoch) error {
+	s.mu.Lock()
+	queues := make([]*Classic, 0, len(s.dirty))
+	for q := range s.dirty {
+		queues = append(queues, q)
+	}
+	gone := s.gone
+	s.gone = nil
+	s.mu.Unlock()
+	slices.SortFunc(queues, func(a, b *Classic) int { return cmp.Compare(a.id, b.id) })
+
+	f := flush{store: s}
+	if err := f.write(queues, upTo); err != nil {
+		f.abort()
+		s.mu.Lock()
+		s.gone = append(s.gone, gone...)
+		s.mu.Unlock()
+		return err
+	}
+	var batch storage.Batch
+	var value []byte
+	for _, q := range queues {
+		if value = q.record(value[:0]); value != nil {
+			batch.Set(queueKey(q.id), value)
+		}
+	}
+	for _, id := range gone {
+		batch.Delete(queueKey(id))
+	}
+	if f.durable.run != nil {
+		batch.Set(runKey(f.durable.run.ID()), nil)
+	}
+	s.mu.Lock()
+	next := s.nextRun
+	s.mu.Unlock()
+	batch.Set(keyEpoch, binary.LittleEndian.AppendUint64(nil, uint64(upTo+1)))
+	batch.Set(keyNextRun, binary.LittleEndian.AppendUint64(nil, uint64(next)))
+	if err := s.o.DB.Commit(&batch, true); err != nil {
+		f.abort()
+		return err
+	}
+	for _, part := range []*flushPart{&f.durable, &f.transient} {
+		if part.run != nil {
+			s.runs.Add(part.run)
+		}
+	}
+	for _, q := range queues {
+		q.flushed()
+	}
+	if err := s.journal.Release(upTo + 1); err != nil {
+		s.o.Log.Warn("journal files were not removed", "error", err.Error())
+	}
+	return s.sweep()
+}
+
+// flush is one flush on its way: a run for what must survive, and one for what need not.
+type flush struct {
+	store              *Store
+	durable, transient flushPart
+}
+
+type flushPart struct {
+	writer *storage.RunWriter
+	run    *storage.Run
+}
+
+// write writes the messages of all queues, which are sorted by id.
+func (f *flush) write(queues []*Classic, upTo storage.Epoch) error {
+	var batch []flushed
+	for _, q := range queues {
+		q.beginFlush()
+		for level := range q.log.levels {
+			for after := uint64(0); ; {
+				var done bool
+				batch, after, done = q.collect(batch[:0], uint8(level), after, upTo)
+				if err := f.add(q, batch); err != nil {
+					return err
+				}
+				if done {
+					break
+				}
+			}
+		}
+	}
+	for _, part := range []*flushPart{&f.durable, &f.transient} {
+		if part.writer == nil {
+			continue
+		}
+		run, err := part.writer.Finish()
+		if err != nil {
+			return err
+		}
+		part.run = run
+	}
+	return nil
+}
+
+// flushed is a message on its way to a run. It holds a reference.
+type flushed struct {
+	seq Seq
+	resident
+}
+
+func (f *flush) add(q *Classic, batch []flushed) (err error) {
+	release := Releaser{Pool: f.store.pool}
+	defer release.Flush()
+	for i := range batch {
+		r := &batch[i]
+		release.Add(r.message.Ref.Slab)
+		if err != nil {
+			continue
+		}
+		part, transient := &f.transient, true
+		if q.durable && r.message.Flags&Persistent != 0 {
+			part, transient = &f.durable, false
+		}
+		if part.writer == nil {
+			s := f.store
+			s.mu.Lock()
+			id := s.nextRun
+			s.nextRun++
+			s.mu.Unlock()
+			if part.writer, err = storage.CreateRun(s.o.FS, s.o.Dir+"/runs", id, storage.RunOptions{Transient: transient, SyncEvery: 8 << 20}); err != nil {
+				continue
+			}
+		}
+		m := &r.message
+		err = part.writer.Add(q.id, storage.Record{
+			Seq: uint64(r.seq), Expiry: int64(r.expiry), Size: m.Size, Flags: uint8(m.Flags), Priority: m.Priority, Bytes: f.store.pool.Bytes(m.Ref),
+		})
+	}
+	return err
+}
+
+// abort removes the files of a flush that failed.
+func (f *flush) abort() {
+	for _, part := range []*flushPart{&f.durable, &f.transient} {
+		if part.writer != nil {
+			_ = part.writer.Abort() // a file that stays is deleted by the next start
+		}
+	}
+}
+
+// beginFlush notes that nothing of the queue has been seen yet.
+func (q *Classic) beginFlush() {
+	q.mu.Lock()
+	for i := range q.log.levels {
+		q.log.levels[i].flushing = 0
+	}
+	q.mu.Unlock()
+}
+
+// collect appends the next messages behind a place of a level that are of epochs up to upTo, with a reference each. They
+// stay where they are until flushed.
+func (q *Classic) collect(dst []flushed, level uint8, after uint64, upTo storage.Epoch) (_ []flushed, last uint64, done bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.deleted {
+		return dst, after, true
+	}
+	lv := &q.log.levels[level]
+	n := 0
+	for place, r := range lv.recent.Range(after+1, maxPlace) {
+		if r.epoch > upTo {
+			return dst, after, true
+		}
+		if n++; n > flushStep {
+			return dst, after, false
+		}
+		q.pool.Hold(r.message.Ref.Slab, 1)
+		dst = append(dst, flushed{seqOf(level, place), *r})
+		after, lv.flushing = place, place
+	}
+	return dst, after, true
+}
+
+// record appends the queue's consumption record behind the journal's position that it speaks of; nil if the queue has
+// none. Dead letters on their way are waited for: they are in neither of the two queues for a moment.
+func (q *Classic) record(dst []byte) []byte {
+	if !q.durable {
+		return nil
+	}
+	for {
+		q.mu.Lock()
+		if q.deleted {
+			q.mu.Unlock()
+			return nil
+		}
+		if q.limbo == 0 {
+			break
+		}
+		q.mu.Unlock()
+		time.Sleep(time.Millisecond)
+	}
+	defer q.mu.Unlock()
+	q.changed = false
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(q.store.journal.Appended()))
+	return q.state.Encode(dst)
+}
+
+// flushed is told that what collect returned is on disk: it leaves memory.
+func (q *Classic) flushed() {
+	release := Releaser{Pool: q.pool}
+	q.mu.Lock()
+	if q.deleted {
+		q.mu.Unlock()
+		return
+	}
+	clean := !q.changed
+	for i := range q.log.levels {
+		lv := &q.log.levels[i]
+		if lv.flushing > 0 {
+			q.log.change -= lv.recent.RemoveRange(0, lv.flushing, func(_ uint64, r *resident) { release.Add(r.message.Ref.Slab) })
+			lv.cold = lv.flushing
+		}
+		clean = clean && lv.recent.Len() == 0
+	}
+	q.state.Unloaded()
+	waiting := q.log.changed()
+	if clean {
+		q.dirty = false
+		q.store.mu.Lock()
+		delete(q.store.dirty, q)
+		q.store.mu.Unlock()
+	}
+	q.mu.Unlock()
+	release.Flush()
+	q.pool.Charge(waiting * waitingCost)
+}
+
+// alive says which places of a log may still be needed.
+func (s *Store) alive(log storage.LogID, first, last uint64) iter.Seq2[uint64, uint64] {
+	s.mu.Lock()
+	q := s.queues[log]
+	s.mu.Unlock()
+	var living Living
+	if q != nil {
+		living = q.living()
+	}
+	return func(yield func(uint64, uint64) bool) {
+		for r := range living.Within(Seq(first), Seq(last)) {
+			if !yield(uint64(r.First), uint64(r.Last)) {
+				return
+			}
+		}
+	}
+}
+
+func (q *Classic) living() Living {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.deleted {
+		return nil
+	}
+	return q.state.Living(nil)
+}
+
+// sweep deletes runs that nobody needs.
+func (s *Store) sweep() error {
+	s.runs.Sweep(s.alive)
+	dead := s.runs.Dead()
+	if len(dead) == 0 {
+		return nil
+	}
+	var batch storage.Batch
+	for _, id := range dead {
+		batch.Delete(runKey(id))
+	}
+	if err := s.o.DB.Commit(&batch, true); err != nil {
+		return err
+	}
+	return s.runs.Remove(dead...)
+}
+
+// compactRate is how many octets a second are read for copying runs forward.
+const compactRate = 64 << 20
+
+// compact copies runs forward of which less than half is alive.
+func (s *Store) compact(ctx context.Context) {
+	for ctx.Err() == nil {
+		victims := s.runs.Victims(s.alive, storage.VictimOptions{})
+		if len(victims) == 0 {
+			return
+		}
+		s.mu.Lock()
+		id := s.nextRun
+		s.nextRun++
+		s.mu.Unlock()
+		run, err := s.runs.Compact(ctx, victims, id, s.alive, storage.CompactOptions{Rate: compactRate})
+		if err != nil {
+			if ctx.Err() == nil {
+				s.o.Log.Warn("a run was not copied", "error", err.Error())
+			}
+			return
+		}
+		var batch storage.Batch
+		for _, old := range victims {
+			batch.Delete(runKey(old))
+		}
+		if run != nil && !run.Transient() {
+			batch.Set(runKey(id), nil)
+		}
+		batch.Set(keyNextRun, binary.LittleEndian.AppendUint64(nil, uint64(id+1)))
+		if err := s.o.DB.Commit(&batch, true); err != nil {
+			s.o.Log.Error("a run was not registered", "error", err.Error())
+			if run != nil {
+				_ = s.runs.Discard(run) // the next start deletes it
+			}
+			return
+		}
+		if err := s.runs.Replace(run, victims); err != nil {
+			s.o.Log.Warn("old runs were not removed", "error", err.Error())
+		}
+	}
+}

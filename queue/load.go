@@ -1,0 +1,261 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/warrenmq/warren/storage"
+)
+
+const (
+	loaders  = 2        // I/O workers
+	minAhead = 64 << 10 // octets read ahead for a queue at first
+	maxAhead = 1 << 20  // while its consumers keep asking
+	allAhead = 32 << 20 // for all queues together
+)
+
+// loader has the queues that wait for messages on disk, and the workers that read them.
+type loader struct {
+	store *Store
+
+	mu      sync.Mutex // guards what follows; a leaf
+	more    sync.Cond
+	work    []func(*storage.Cursor)
+	closing bool
+	busy    int // queues that have something read ahead, roughly
+}
+
+func (l *loader) start(ctx context.Context, running *sync.WaitGroup) {
+	l.more.L = &l.mu
+	for range loaders {
+		running.Add(1)
+		go func() {
+			defer running.Done()
+			l.run()
+		}()
+	}
+	running.Add(1)
+	go func() {
+		defer running.Done()
+		<-ctx.Done()
+		l.mu.Lock()
+		l.closing = true
+		l.more.Broadcast()
+		l.mu.Unlock()
+	}()
+}
+
+func (l *loader) run() {
+	cursor := l.store.runs.Cursor(0)
+	for {
+		l.mu.Lock()
+		for len(l.work) == 0 && !l.closing {
+			l.more.Wait()
+		}
+		if l.closing {
+			l.mu.Unlock()
+			return
+		}
+		f := l.work[0]
+		l.work = l.work[1:]
+		l.mu.Unlock()
+		f(cursor)
+	}
+}
+
+// do has a worker run f.
+func (l *loader) do(f func(*storage.Cursor)) {
+	l.mu.Lock()
+	l.work = append(l.work, f)
+	l.more.Signal()
+	l.mu.Unlock()
+}
+
+// chunks are slabs that a cursor reads into; each message read holds a reference to its own.
+type chunks struct {
+	pool  *Pool
+	slabs []*Slab
+}
+
+func (c *chunks) alloc(n int) []byte {
+	var s *Slab
+	if n <= SlabSize {
+		s = c.pool.Get()
+	} else {
+		s = c.pool.GetBig(n)
+	}
+	c.slabs = append(c.slabs, s)
+	return s.Buf[:n]
+}
+
+// message is the message that a record in chunk holds, with a reference.
+func (c *chunks) message(chunk, offset int, r *storage.Record) resident {
+	s := c.slabs[chunk]
+	c.pool.Hold(s.ID, 1)
+	return resident{
+		expiry: Time(r.Expiry),
+		message: Message{
+			Ref: Ref{Slab: s.ID, Off: uint32(offset), Len: uint32(len(r.Bytes))}, Size: r.Size, TTL: -1, Priority: r.Priority, Flags: Flags(r.Flags),
+		},
+	}
+}
+
+func (c *chunks) release() {
+	for i, s := range c.slabs {
+		c.pool.Release(s.ID, 1)
+		c.slabs[i] = nil
+	}
+	c.slabs = c.slabs[:0]
+}
+
+// read is a message that was read from disk.
+type read struct {
+	seq Seq
+	resident
+}
+
+// load reads what the queue wants until it wants nothing more. A worker calls it.
+func (q *Classic) load(cursor *storage.Cursor) {
+	cursor.Reset(q.id)
+	c := chunks{pool: q.pool}
+	var got []read
+	for {
+		q.mu.Lock()
+		want, ok := q.state.Wants()
+		if q.deleted || !ok {
+			q.loading = false
+			waiting := q.waiting
+			q.waiting = nil
+			q.mu.Unlock()
+			for _, retry := range waiting {
+				retry()
+			}
+			return
+		}
+		from, to, size := want, want, 1
+		if want > q.state.Cursor(want.Level()) {
+			lv := &q.log.levels[want.Level()]
+			if place := want.place() - 1; place < lv.from || place > lv.read {
+				lv.from, lv.read = place, place
+			}
+			from, to = seqOf(want.Level(), lv.read+1), seqOf(want.Level(), lv.cold)
+			q.ahead = min(max(2*q.ahead, minAhead), maxAhead)
+			size = q.ahead
+		}
+		q.mu.Unlock()
+
+		got = got[:0]
+		n, err := cursor.Read(uint64(from), uint64(to), size, c.alloc, func(chunk, offset int, r storage.Record) {
+			got = append(got, read{Seq(r.Seq), c.message(chunk, offset, &r)})
+		})
+		c.release()
+		if !q.loaded(from, to, got, n, err) {
+			time.Sleep(100 * time.Millisecond) // an error of the disk: it may pass
+		}
+	}
+}
+
+// loaded takes what was read of the stretch from to to, and says whether it is worth going on at once.
+func (q *Classic) loaded(from, to Seq, got []read, n int, err error) bool {
+	var w Wake
+	defer w.Flush()
+	release := Releaser{Pool: q.pool}
+	defer release.Flush()
+	var damage *storage.RunDamage
+	if err != nil && !errors.As(err, &damage) {
+		q.store.o.Log.Error("messages could not be read from disk; it will be tried again", "queue", q.id, "error", err.Error())
+		for i := range got {
+			release.Add(got[i].message.Ref.Slab)
+		}
+		return false
+	}
+	q.do(&w, nil, func(now Time, fx *Effects) {
+		level := from.Level()
+		lv := &q.log.levels[level]
+		behind := from > q.state.Cursor(level)
+		for i := range got {
+			r := &got[i]
+			switch {
+			case behind && r.seq > q.state.Cursor(level):
+				if last, _ := lv.ahead.Last(); lv.ahead.Len() > 0 && last >= r.seq.place() {
+					release.Add(r.message.Ref.Slab)
+					continue
+				}
+				lv.ahead.Append(r.seq.place(), r.resident)
+			case !behind && !q.log.Resident(r.seq):
+				if q.log.again == nil {
+					q.log.again = make(map[Seq]resident)
+				}
+				q.log.again[r.seq] = r.resident
+			default:
+				release.Add(r.message.Ref.Slab)
+				continue
+			}
+			q.log.change++
+			got[i].message.Ref = Ref{}
+		}
+		lost := damage != nil
+		switch {
+		case behind && len(got) > 0:
+			lv.read = max(lv.read, got[len(got)-1].seq.place())
+		case behind && damage != nil:
+			lv.read = max(lv.read, Seq(damage.Last).place())
+		case behind && n == 0:
+			lv.read = max(lv.read, to.place())
+		case !behind && len(got) == 0: // a returned message that is no longer on disk
+			lost = true
+		}
+		if lost {
+			q.lose(now, from, to, damage, fx)
+			return
+		}
+		q.state.Loaded(now, fx)
+	})
+	return true
+}
+
+// lose goes on without messages that cannot be read. Called with q.mu held.
+func (q *Classic) lose(now Time, from, to Seq, damage *storage.RunDamage, fx *Effects) {
+	e := Extent{SeqRange: SeqRange{from, to}}
+	reason := "they are no longer there"
+	if damage != nil {
+		e = Extent{SeqRange: SeqRange{max(from, Seq(damage.First)), min(to, Seq(damage.Last))}, Count: uint64(damage.Records)}
+		reason = damage.Error()
+	}
+	n := q.state.Lost(now, e, fx)
+	q.store.o.Log.Error("messages on disk are lost", "queue", q.id, "messages", n, "error", reason)
+}
+
+// readLetters reads messages that are dead-lettered while they are on disk only, and sends them. A worker calls it.
+func (q *Classic) readLetters(cursor *storage.Cursor, ranges []coldLetters) {
+	cursor.Reset(q.id)
+	c := chunks{pool: q.pool}
+	var w Wake
+	for _, cold := range ranges {
+		var letters []DeadLetter
+		for from := cold.First; from <= cold.Last; {
+			n, err := cursor.Read(uint64(from), uint64(cold.Last), maxAhead, c.alloc, func(chunk, offset int, r storage.Record) {
+				letters = append(letters, DeadLetter{c.message(chunk, offset, &r).message, cold.Reason, cold.Failed})
+				from = Seq(r.Seq) + 1
+			})
+			c.release()
+			if err != nil || n == 0 {
+				if err != nil {
+					q.store.o.Log.Error("dead letters on disk are lost", "queue", q.id, "error", err.Error())
+				}
+				break
+			}
+		}
+		q.send(letters, []SeqRange{cold.SeqRange}, &w)
+	}
+	w.Flush()
+}
+
+// coldLetters are messages on disk that are to be dead-lettered.
+type coldLetters struct {
+	SeqRange
+	Reason Reason
+	Failed bool
+}

@@ -1,0 +1,214 @@
+package queue
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+
+	"github.com/warrenmq/warren/storage"
+)
+
+// StoreOptions say what a Store works with.
+type StoreOptions struct {
+	FS    storage.FS
+	Dir   string      // holds the directories journal and runs
+	DB    *storage.DB // the keys below q/, r/ and s/ are the store's
+	Pool  *Pool
+	Clock *Clock
+	Log   *slog.Logger
+	// FlushAt is how many octets of messages in memory start a flush; 0 is half of the pool's bound.
+	FlushAt int64
+	// JournalMax is how many octets of journal start one; 0 is 256 MiB.
+	JournalMax int64
+}
+
+// Store keeps what the classic queues of a node cannot keep in memory: the journal of what is durable, and runs of what
+// waits. docs/design/storage.md tells how. Its methods may be called concurrently.
+//
+//	s, err := OpenStore(...)
+//	q := s.NewClassic(...)     // for each queue that metadata knows
+//	report, err := s.Recover() // they have their messages again, and others may be made
+//	s.Close()
+type Store struct {
+	o       StoreOptions
+	pool    *Pool
+	journal *storage.Journal
+	runs    *storage.RunSet
+
+	mu         sync.Mutex // guards what follows; a leaf
+	queues     map[storage.LogID]*Classic
+	dirty      map[*Classic]struct{} // with messages in memory, or records in the journal that their consumption record lacks
+	gone       []storage.LogID       // deleted since the last flush
+	records    map[storage.LogID][]byte
+	firstEpoch storage.Epoch
+	nextRun    storage.RunID
+	recovered  bool
+
+	confirms pendingConfirms
+	loads    loader
+	kick     chan struct{} // the flusher has something to look at; one slot
+	stop     context.CancelFunc
+	running  sync.WaitGroup
+	failing  atomic.Bool // the journal cannot be written
+	epochAt  atomic.Int64
+}
+
+// Keys of the database.
+var (
+	keyEpoch   = []byte("s/epoch") // first live epoch, u64
+	keyNextRun = []byte("s/run")   // next run's id, u64
+)
+
+func queueKey(id storage.LogID) []byte {
+	return binary.BigEndian.AppendUint64([]byte("q/"), uint64(id))
+}
+
+func runKey(id storage.RunID) []byte {
+	return binary.BigEndian.AppendUint64([]byte("r/"), uint64(id))
+}
+
+// OpenStore opens a store. Queues have no messages before Recover.
+func OpenStore(o StoreOptions) (*Store, error) {
+	if o.FlushAt == 0 {
+		o.FlushAt = o.Pool.Bound() / 2
+	}
+	if o.JournalMax == 0 {
+		o.JournalMax = 256 << 20
+	}
+	s := &Store{
+		o: o, pool: o.Pool,
+		queues: make(map[storage.LogID]*Classic), dirty: make(map[*Classic]struct{}), records: make(map[storage.LogID][]byte),
+		kick: make(chan struct{}, 1),
+	}
+	s.loads.store = s
+	s.confirms.store = s
+	for _, dir := range []string{"/journal", "/runs"} {
+		if err := o.FS.MkdirAll(o.Dir + dir); err != nil {
+			return nil, err
+		}
+	}
+	if err := o.FS.SyncDir(o.Dir); err != nil {
+		return nil, err
+	}
+	number := func(key []byte) (uint64, error) {
+		v, err := o.DB.Get(key)
+		if err != nil || len(v) != 8 {
+			return 0, err
+		}
+		return binary.LittleEndian.Uint64(v), nil
+	}
+	epoch, err := number(keyEpoch)
+	if err != nil {
+		return nil, err
+	}
+	next, err := number(keyNextRun)
+	if err != nil {
+		return nil, err
+	}
+	s.firstEpoch, s.nextRun = storage.Epoch(epoch), storage.RunID(max(next, 1))
+	var registered []storage.RunID
+	err = o.DB.Iterate([]byte("r/"), func(key, _ []byte) error {
+		if len(key) == 10 {
+			registered = append(registered, storage.RunID(binary.BigEndian.Uint64(key[2:])))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	err = o.DB.Iterate([]byte("q/"), func(key, value []byte) error {
+		if len(key) == 10 && len(value) >= 8 {
+			s.records[storage.LogID(binary.BigEndian.Uint64(key[2:]))] = append([]byte(nil), value...)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	var report storage.RunSetReport
+	if s.runs, report, err = storage.OpenRunSet(o.FS, o.Dir+"/runs", registered, storage.RunSetOptions{}); err != nil {
+		return nil, err
+	}
+	for _, lost := range report.Lost {
+		o.Log.Error("a run of messages is lost", "run", lost.Run, "error", lost.Err.Error())
+	}
+	for _, id := range registered {
+		s.nextRun = max(s.nextRun, id+1)
+	}
+	return s, nil
+}
+
+// NewClassic makes a queue. id is never given out twice. A durable queue that is made before Recover gets back what it had.
+func (s *Store) NewClassic(id storage.LogID, durable bool, rules Rules, config Config, dead DeadLetters) *Classic {
+	q := NewClassic(rules, config, s.pool, s.o.Clock, dead)
+	q.store, q.id, q.durable = s, id, durable
+	q.log.keep = true
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queues[id] = q
+	if durable && !s.recovered {
+		q.restore(rules, config, s.records[id])
+	}
+	return q
+}
+
+// forget is told that a queue was deleted.
+func (s *Store) forget(q *Classic) {
+	s.mu.Lock()
+	delete(s.queues, q.id)
+	delete(s.dirty, q)
+	if q.durable {
+		s.gone = append(s.gone, q.id)
+	}
+	s.mu.Unlock()
+}
+
+// soil notes that the next flush has something to do for q. Called with q.mu held.
+func (s *Store) soil(q *Classic) {
+	if q.dirty {
+		return
+	}
+	q.dirty = true
+	s.mu.Lock()
+	s.dirty[q] = struct{}{}
+	s.mu.Unlock()
+}
+
+// Close writes everything to disk and ends the store: the next start finds an empty journal and knows which messages were
+// delivered. Nobody may use the queues any more.
+func (s *Store) Close() error {
+	if s.stop != nil {
+		s.stop()
+		s.running.Wait()
+	}
+	if s.journal == nil {
+		s.runs.Close()
+		return nil
+	}
+	err := s.flush(s.journal.Rotate() - 1)
+	if e := s.journal.Close(); err == nil {
+		err = e
+	}
+	s.runs.Close()
+	if err != nil {
+		return fmt.Errorf("closing the store: %w", err)
+	}
+	return nil
+}
+
+// StoreStats are figures of now.
+type StoreStats struct {
+	JournalOctets, JournalUnsynced int64
+	Runs                           storage.RunStats
+	Failing                        bool // nothing can be written at the moment
+}
+
+// Stats are the store's figures.
+func (s *Store) Stats() StoreStats {
+	return StoreStats{
+		JournalOctets: s.journal.Size(), JournalUnsynced: int64(s.journal.Backlog()), Runs: s.runs.Stats(), Failing: s.failing.Load(),
+	}
+}
