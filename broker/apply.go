@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"iter"
 	"slices"
 
 	"github.com/warrenmq/warren/amqp"
@@ -26,12 +27,13 @@ func (b *Broker) apply(c Command) (r result) {
 	case ClearTopicPermissions:
 		return b.in(c.VHost, func(v *VHost) result {
 			if c.All {
-				r.existed = len(v.topics[c.User]) > 0
+				r.topics = v.topicsOf(nil, c.User)
 				delete(v.topics, c.User)
-			} else {
-				_, r.existed = v.topics[c.User][c.Exchange]
+			} else if _, ok := v.topics[c.User][c.Exchange]; ok {
+				r.topics = []permissionID{{c.VHost, c.Exchange}}
 				delete(v.topics[c.User], c.Exchange)
 			}
+			r.existed = len(r.topics) > 0
 			return r
 		})
 	case PutExchange:
@@ -48,8 +50,9 @@ func (b *Broker) apply(c Command) (r result) {
 		return b.in(c.VHost, func(v *VHost) result {
 			q := v.queue(c.Name)
 			if q != nil && q.ID == c.ID {
-				v.forget(q)
-				r.existed = true
+				r.existed, r.durable = true, q.Durable
+				r.unbound = v.durableBindings(nil, v.topology.BindingsTo(exchange.Destination{Queue: q.number}))
+				r.gone = v.forget(q)
 			}
 			return r
 		})
@@ -85,6 +88,11 @@ func (b *Broker) applyGlobal(c Command) (r result) {
 		if r.existed = v != nil; !r.existed {
 			v = newVHost(b, c.Name)
 			b.vhosts[c.Name] = v
+			for x := range v.topology.Exchanges() {
+				if x.Name != "" {
+					r.declared = append(r.declared, x.Declaration)
+				}
+			}
 		}
 		v.mu.Lock()
 		v.description, v.tags, v.defaultType = c.Description, slices.Clone(c.Tags), c.DefaultQueueType
@@ -107,6 +115,10 @@ func (b *Broker) applyGlobal(c Command) (r result) {
 		delete(b.users, c.Name)
 		for _, v := range b.vhosts {
 			v.mu.Lock()
+			if v.permissions[c.Name] != nil {
+				r.permissions = append(r.permissions, permissionID{VHost: v.Name})
+			}
+			r.topics = v.topicsOf(r.topics, c.Name)
 			delete(v.permissions, c.Name)
 			delete(v.topics, c.Name)
 			v.version.Add(1)
@@ -149,18 +161,52 @@ func (v *VHost) deleteExchange(c DeleteExchange) (r result) {
 		r.refused = v.inUse(v.exchangeResource(c.Name))
 		return r
 	}
-	v.topology.Delete(x)
+	r.deleted = true
+	r.unbound = v.durableBindings(nil, x.Bindings())
+	r.unbound = v.durableBindings(r.unbound, v.topology.BindingsTo(x.Destination()))
+	r.gone = v.topology.Delete(x)
 	return r
+}
+
+// durableBindings appends those of bindings that are in the store.
+func (v *VHost) durableBindings(list []Binding, bindings iter.Seq[*exchange.Binding]) []Binding {
+	if v.broker.committer == nil {
+		return list
+	}
+	for b := range bindings {
+		if v.durable(b.Source, b.Destination) {
+			list = append(list, v.listed(b))
+		}
+	}
+	return list
+}
+
+// durable reports whether a binding outlives a restart. v.mu is held.
+func (v *VHost) durable(source *exchange.Exchange, d exchange.Destination) bool {
+	if d.Exchange != nil {
+		return source.Durable && d.Exchange.Durable
+	}
+	return source.Durable && v.queues[d.Queue].Durable
+}
+
+// topicsOf appends the topic permissions of a user. v.mu is held.
+func (v *VHost) topicsOf(list []permissionID, user string) []permissionID {
+	for x := range v.topics[user] {
+		list = append(list, permissionID{v.Name, x})
+	}
+	return list
 }
 
 func (v *VHost) putQueue(c PutQueue) (r result) {
 	if q := v.queue(c.Queue.Name); q != nil {
 		return result{existed: true, queue: q}
 	}
-	var id QueueID
-	if c.Soft {
+	id := c.ID
+	switch {
+	case id != 0:
+	case c.Soft:
 		id = QueueID(v.broker.lastSoft.Add(1)) | softQueue
-	} else {
+	default:
 		id = QueueID(v.broker.lastQueue.Add(1))
 	}
 	q := newQueue(v, id, c)
@@ -181,19 +227,21 @@ func (v *VHost) putQueue(c PutQueue) (r result) {
 	return r
 }
 
-// forget takes a queue and its bindings out of the topology. v.mu is held.
-func (v *VHost) forget(q *Queue) {
-	v.topology.RemoveQueue(q.number)
+// forget takes a queue and its bindings out of the topology, and returns the auto-delete exchanges that went with them.
+// v.mu is held.
+func (v *VHost) forget(q *Queue) []*exchange.Exchange {
+	gone := v.topology.RemoveQueue(q.number)
 	v.queues[q.number] = nil
 	v.count--
 	if q.Owner == 0 {
-		return
+		return gone
 	}
 	if list := slices.DeleteFunc(v.owned[q.Owner], func(other *Queue) bool { return other == q }); len(list) > 0 {
 		v.owned[q.Owner] = list
 	} else {
 		delete(v.owned, q.Owner)
 	}
+	return gone
 }
 
 func (v *VHost) bind(b Binding) (r result) {
@@ -207,6 +255,7 @@ func (v *VHost) bind(b Binding) (r result) {
 		queueType = module(v.queues[d.Queue].Type)
 	}
 	if r.refused = source.CheckBinding(b.Key, b.Arguments, queueType); r.refused == nil {
+		r.durable = v.durable(source, d)
 		r.existed = !v.topology.Bind(source, d, b.Key, b.Arguments)
 	}
 	return r
@@ -215,7 +264,8 @@ func (v *VHost) bind(b Binding) (r result) {
 func (v *VHost) unbind(b Binding) (r result) {
 	source, d, err := v.ends(b)
 	if err == nil {
-		r.existed, _ = v.topology.Unbind(source, d, b.Key, b.Arguments)
+		r.durable = v.durable(source, d)
+		r.existed, r.gone = v.topology.Unbind(source, d, b.Key, b.Arguments)
 	}
 	return r
 }

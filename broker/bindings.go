@@ -12,6 +12,7 @@ const ReplyTo = "amq.rabbitmq.reply-to"
 // Bind makes a binding; one that exists is no error. Arguments are copied.
 func (v *VHost) Bind(a Actor, b Binding, done func(*amqp.Error)) {
 	b.strip()
+	done = v.answer(a, done)
 	v.mu.RLock()
 	err := v.checkBind(a, &b)
 	soft := err == nil && v.soft(&b)
@@ -26,6 +27,7 @@ func (v *VHost) Bind(a Actor, b Binding, done func(*amqp.Error)) {
 // Unbind removes a binding. Nothing that is missing is an error.
 func (v *VHost) Unbind(a Actor, b Binding, done func(*amqp.Error)) {
 	b.strip()
+	done = v.answer(a, done)
 	v.mu.RLock()
 	bound, err := v.checkUnbind(a, &b)
 	soft := bound && v.soft(&b)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/storage"
 )
 
 // Options are what a Broker is made with.
@@ -18,6 +19,8 @@ type Options struct {
 	// NewQueue makes the queue that runs behind a Queue. It is called under a lock and touches memory only. It returns nil for a type that this node cannot run, which is
 	// then refused (540).
 	NewQueue func(NewQueue) queue.Queue
+	// Store is where Open keeps durable metadata. It belongs to the caller, who closes it after the Broker.
+	Store *storage.DB
 
 	DefaultVHost string // "/" if empty
 	DefaultUser  string // "guest" if empty
@@ -43,10 +46,18 @@ type Broker struct {
 
 	lastQueue atomic.Uint64 // QueueID given out last
 	lastSoft  atomic.Uint64 // the same for soft queues
+
+	committer *committer // nil: nothing is durable
 }
 
-// New makes a Broker with the default virtual host and user.
+// New makes a Broker that keeps everything in memory, with the default virtual host and user. See Open for one that does not.
 func New(o Options) *Broker {
+	b := newBroker(o)
+	b.makeDefaults()
+	return b
+}
+
+func newBroker(o Options) *Broker {
 	o.DefaultVHost = cmp.Or(o.DefaultVHost, "/")
 	o.DefaultUser = cmp.Or(o.DefaultUser, "guest")
 	o.DefaultPass = cmp.Or(o.DefaultPass, "guest")
@@ -58,10 +69,19 @@ func New(o Options) *Broker {
 	for _, u := range o.LoopbackUsers {
 		b.loopback[u] = true
 	}
-	b.apply(PutVHost{Name: o.DefaultVHost, Description: "Default virtual host"})
-	b.apply(PutUser{User{Name: o.DefaultUser, Hash: HashPassword(o.DefaultPass), Tags: []string{"administrator"}}})
-	b.apply(SetPermissions{VHost: o.DefaultVHost, User: o.DefaultUser, Configure: ".*", Write: ".*", Read: ".*"})
 	return b
+}
+
+// makeDefaults makes what a new node has.
+func (b *Broker) makeDefaults() (err error) {
+	for _, c := range []Command{
+		PutVHost{Name: b.DefaultVHost, Description: "Default virtual host"},
+		PutUser{User{Name: b.DefaultUser, Hash: HashPassword(b.DefaultPass), Tags: []string{"administrator"}}},
+		SetPermissions{VHost: b.DefaultVHost, User: b.DefaultUser, Configure: ".*", Write: ".*", Read: ".*"},
+	} {
+		b.commit(c, func(r result) { err = cmp.Or(err, orNil(r.refused)) })
+	}
+	return err
 }
 
 // VHost finds a virtual host, nil if there is none.
@@ -96,12 +116,20 @@ func (b *Broker) Open(vhost string, u *User) (*VHost, *amqp.Error) {
 }
 
 // PutVHost makes a virtual host or changes its metadata.
-func (b *Broker) PutVHost(c PutVHost, done func()) { b.commit(c, func(result) { done() }) }
+func (b *Broker) PutVHost(c PutVHost, done func(error)) {
+	done = b.synced(done)
+	b.commit(c, func(r result) { done(orNil(r.refused)) })
+}
 
 // DeleteVHost removes a virtual host with all that is in it. done hears whether it existed. The caller closes the
 // connections to it, which find that every queue and exchange is gone.
-func (b *Broker) DeleteVHost(name string, w *queue.Wake, done func(existed bool)) {
+func (b *Broker) DeleteVHost(name string, done func(existed bool, err error)) {
 	b.commit(DeleteVHost{Name: name}, func(r result) {
+		if r.refused != nil {
+			done(false, r.refused)
+			return
+		}
+		var w queue.Wake
 		left := len(r.queues) + 1
 		var mu sync.Mutex
 		one := func() {
@@ -110,13 +138,14 @@ func (b *Broker) DeleteVHost(name string, w *queue.Wake, done func(existed bool)
 			last := left == 0
 			mu.Unlock()
 			if last {
-				done(r.existed)
+				b.Sync(func(err *amqp.Error) { done(r.existed, orNil(err)) })
 			}
 		}
 		for _, q := range r.queues {
 			q.end()
-			q.Queue.Delete(false, false, w, func(uint64, error) { one() })
+			q.Queue.Delete(false, false, &w, func(uint64, error) { one() })
 		}
 		one()
+		w.Flush()
 	})
 }

@@ -56,8 +56,9 @@ type DeleteExchange struct {
 type PutQueue struct {
 	VHost string
 	Queue QueueDeclaration
-	Owner uint64 // connection of an exclusive queue
-	Soft  bool   // soft state: not to be written
+	Owner uint64  // connection of an exclusive queue
+	Soft  bool    // soft state: not to be written
+	ID    QueueID // 0: the next one. Others come from the store
 }
 
 // DeleteQueue removes the queue of that name if it is the one with that id.
@@ -111,7 +112,56 @@ type result struct {
 	exchange *exchange.Exchange
 	queue    *Queue
 	queues   []*Queue // removed with their virtual host; not ended yet
+
+	// What record needs besides. Bindings and permissions are gathered only where there is a store.
+	durable     bool                   // the queue that was removed; both ends of the binding
+	declared    []exchange.Declaration // with their virtual host
+	gone        []*exchange.Exchange   // removed
+	deleted     bool                   // the first of gone was, by name
+	unbound     []Binding              // durable ones removed with their queue, or with the first of gone
+	permissions []permissionID         // removed with their user
+	topics      []permissionID         // removed
 }
 
-// commit makes a change and calls done with its result, at once or later. No lock of this package is held.
-func (b *Broker) commit(c Command, done func(result)) { done(b.apply(c)) }
+// permissionID tells permissions of one user apart.
+type permissionID struct{ VHost, Exchange string }
+
+// commit makes a change and calls done with its result, at once or later. What was changed is durable when Sync, called
+// afterwards, calls back. No lock of this package is held.
+func (b *Broker) commit(c Command, done func(result)) {
+	if b.committer == nil {
+		done(b.apply(c))
+		return
+	}
+	done(b.committer.commit(b, c))
+}
+
+// Sync calls done when all that was changed so far will survive a power cut: before it returns if it does already, or
+// without a store; otherwise on another goroutine, which done must not hold up. Calls are answered in their order. The error
+// (541) says that what was changed may be lost; the store has failed then, and the node had better end.
+func (b *Broker) Sync(done func(*amqp.Error)) {
+	if b.committer == nil {
+		done(nil)
+		return
+	}
+	b.committer.sync(done)
+}
+
+// synced is done, called when what was changed is durable.
+func (b *Broker) synced(done func(error)) func(error) {
+	return func(err error) {
+		if err != nil {
+			done(err)
+			return
+		}
+		b.Sync(func(err *amqp.Error) { done(orNil(err)) })
+	}
+}
+
+// orNil is err as an error, which is nil if err is.
+func orNil(err *amqp.Error) error {
+	if err == nil {
+		return nil
+	}
+	return err
+}

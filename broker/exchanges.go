@@ -22,6 +22,10 @@ func (v *VHost) inUse(resource string) *amqp.Error {
 
 // DeclareExchange makes an exchange, or finds one like it. d.Arguments are copied.
 func (v *VHost) DeclareExchange(a Actor, d exchange.Declaration, done func(*amqp.Error)) {
+	v.declareExchange(a, d, v.answer(a, done))
+}
+
+func (v *VHost) declareExchange(a Actor, d exchange.Declaration, done func(*amqp.Error)) {
 	d.Name = newlines.Replace(d.Name)
 	v.mu.RLock()
 	exists, err := v.checkDeclareExchange(a, &d)
@@ -32,7 +36,7 @@ func (v *VHost) DeclareExchange(a Actor, d exchange.Declaration, done func(*amqp
 	}
 	v.broker.commit(PutExchange{v.Name, d}, func(r result) {
 		if r.refused == nil && r.existed { // another was first
-			v.DeclareExchange(a, d, done)
+			v.declareExchange(a, d, done)
 			return
 		}
 		done(r.refused)
@@ -75,7 +79,7 @@ func (v *VHost) FindExchange(a Actor, name string, done func(*amqp.Error)) {
 	v.mu.RLock()
 	err := v.checkFindExchange(a, name)
 	v.mu.RUnlock()
-	done(err)
+	v.answer(a, done)(err)
 }
 
 func (v *VHost) checkFindExchange(a Actor, name string) *amqp.Error {
@@ -93,6 +97,7 @@ func (v *VHost) checkFindExchange(a Actor, name string) *amqp.Error {
 // DeleteExchange removes an exchange with its bindings. One that does not exist is no error.
 func (v *VHost) DeleteExchange(a Actor, name string, ifUnused bool, done func(*amqp.Error)) {
 	name = newlines.Replace(name)
+	done = v.answer(a, done)
 	v.mu.RLock()
 	err := v.checkDeleteExchange(a, name)
 	v.mu.RUnlock()

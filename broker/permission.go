@@ -162,18 +162,13 @@ func (v *VHost) SetPermissions(user, configure, write, read string, done func(er
 			return
 		}
 	}
-	v.broker.commit(SetPermissions{v.Name, user, configure, write, read}, func(r result) {
-		if r.refused != nil {
-			done(r.refused)
-			return
-		}
-		done(nil)
-	})
+	done = v.broker.synced(done)
+	v.broker.commit(SetPermissions{v.Name, user, configure, write, read}, func(r result) { done(orNil(r.refused)) })
 }
 
 // ClearPermissions takes a user's permissions in v away.
-func (v *VHost) ClearPermissions(user string, done func(existed bool)) {
-	v.broker.commit(ClearPermissions{v.Name, user}, func(r result) { done(r.existed) })
+func (v *VHost) ClearPermissions(user string, done func(existed bool, err error)) {
+	v.broker.commit(ClearPermissions{v.Name, user}, v.broker.removed(done))
 }
 
 // SetTopicPermissions limits a user's routing keys at an exchange; see SetPermissions for the error.
@@ -184,11 +179,6 @@ func (v *VHost) SetTopicPermissions(user, exchange, write, read string, done fun
 			return
 		}
 	}
-	v.broker.commit(SetTopicPermissions{v.Name, user, exchange, write, read}, func(r result) {
-		if r.refused != nil {
-			done(r.refused)
-			return
-		}
-		done(nil)
-	})
+	done = v.broker.synced(done)
+	v.broker.commit(SetTopicPermissions{v.Name, user, exchange, write, read}, func(r result) { done(orNil(r.refused)) })
 }

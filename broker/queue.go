@@ -140,7 +140,7 @@ func (q *Queue) Attach(c Consumer, out queue.Outlet, w *queue.Wake, done func(qu
 		}
 		q.mu.Unlock()
 		if err != nil {
-			q.unused(w, func() { done(0, q.attachError(err)) })
+			q.unused(func() { done(0, q.attachError(err)) })
 			return
 		}
 		done(id, nil)
@@ -173,12 +173,13 @@ func (q *Queue) Detach(c queue.ConsumerID, how queue.Detachment, w *queue.Wake, 
 		if last {
 			q.touch()
 		}
-		q.unused(w, done)
+		q.unused(done)
 	})
 }
 
-// unused deletes an auto-delete queue whose last consumer has left.
-func (q *Queue) unused(w *queue.Wake, done func()) {
+// unused deletes an auto-delete queue whose last consumer has left. It has a Wake of its own: the caller may be a callback
+// on a goroutine that knows none.
+func (q *Queue) unused(done func()) {
 	q.mu.Lock()
 	end := q.AutoDelete && q.used && len(q.consumers) == 0 && q.attaching == 0 && q.state == live
 	q.mu.Unlock()
@@ -186,7 +187,9 @@ func (q *Queue) unused(w *queue.Wake, done func()) {
 		done()
 		return
 	}
-	q.delete(false, false, w, func(uint64, error) { done() })
+	var w queue.Wake
+	q.delete(false, false, &w, func(uint64, error) { done() })
+	w.Flush()
 }
 
 // Get is queue.Queue's; it also counts as a use of the queue.
@@ -197,9 +200,21 @@ func (q *Queue) Get(c queue.ConsumerID, noAck bool, w *queue.Wake, done func(o q
 	q.Queue.Get(c, noAck, w, done)
 }
 
-// delete ends the queue and takes it out of the topology, or does neither: queue.ErrNotEmpty, queue.ErrInUse.
+// delete ends the queue and takes it out of the topology, or does neither: queue.ErrNotEmpty, queue.ErrInUse, or an
+// *amqp.Error if that could not be stored. w is used before the method returns only.
 func (q *Queue) delete(ifUnused, ifEmpty bool, w *queue.Wake, done func(n uint64, err error)) {
-	if q.await(true, func() { q.delete(ifUnused, ifEmpty, w, done) }) {
+	b := q.VHost.broker
+	c := DeleteQueue{VHost: q.VHost.Name, Name: q.Name, ID: q.ID, Soft: q.Owner != 0}
+	if err := b.refuses(c); err != nil { // asked while the queue can still be left as it is
+		done(0, err)
+		return
+	}
+	retry := func() {
+		var w queue.Wake
+		q.delete(ifUnused, ifEmpty, &w, done)
+		w.Flush()
+	}
+	if q.await(true, retry) {
 		return
 	}
 	q.mu.Lock()
@@ -215,9 +230,13 @@ func (q *Queue) delete(ifUnused, ifEmpty bool, w *queue.Wake, done func(n uint64
 			done(0, err)
 			return
 		}
-		q.VHost.broker.commit(DeleteQueue{VHost: q.VHost.Name, Name: q.Name, ID: q.ID, Soft: q.Owner != 0}, func(result) {
-			q.VHost.broker.Counters.QueuesDeleted.Add(1)
+		b.commit(c, func(r result) {
+			b.Counters.QueuesDeleted.Add(1)
 			q.settle(gone)
+			if r.refused != nil && r.refused.Code == amqp.InternalError { // the store failed just now
+				done(0, r.refused)
+				return
+			}
 			done(n, nil)
 		})
 	})

@@ -17,7 +17,7 @@ import (
 
 func TestPredeclared(t *testing.T) {
 	n := newNode(t)
-	n.PutVHost(PutVHost{Name: "other"}, func() {})
+	n.PutVHost(PutVHost{Name: "other"}, func(error) {})
 	list := func(v *VHost) (names []string) {
 		for _, x := range v.Exchanges() {
 			names = append(names, x.Name+":"+x.Type)
@@ -38,7 +38,7 @@ func TestPredeclared(t *testing.T) {
 
 func TestLogin(t *testing.T) {
 	n := newNode(t)
-	n.PutUser(User{Name: "none", Tags: []string{"monitoring"}}, func() {})
+	n.PutUser(User{Name: "none", Tags: []string{"monitoring"}}, func(error) {})
 	for _, c := range []struct {
 		user, password string
 		loopback       bool
@@ -84,7 +84,7 @@ func TestServerNamed(t *testing.T) {
 
 func TestDefaultQueueType(t *testing.T) {
 	n := newNode(t)
-	n.PutVHost(PutVHost{Name: "/", DefaultQueueType: Quorum}, func() {})
+	n.PutVHost(PutVHost{Name: "/", DefaultQueueType: Quorum}, func(error) {})
 	_, err := n.declare(Actor{}, QueueDeclaration{Name: "a", Durable: true})
 	n.want("durable", err, "NOT_IMPLEMENTED - queue type 'quorum' is not supported by this node")
 	_, err = n.declare(Actor{}, QueueDeclaration{Durable: true})
@@ -167,7 +167,7 @@ func TestDeleteVHost(t *testing.T) {
 	n.mustBind("amq.fanout", "q", "")
 	out, _, _ := n.consume(q, queueSpec(1))
 	n.once(func(done func()) {
-		n.Broker.DeleteVHost("/", &n.wake, func(existed bool) {
+		n.Broker.DeleteVHost("/", func(existed bool, err error) {
 			if !existed {
 				t.Error("it existed")
 			}

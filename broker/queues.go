@@ -15,6 +15,22 @@ import (
 // DeclareQueue makes a queue, or finds one like it; its Name may be another than d's. d.Arguments are copied. Names of
 // direct reply-to queues are the caller's business.
 func (v *VHost) DeclareQueue(a Actor, d QueueDeclaration, done func(*Queue, *amqp.Error)) {
+	v.declareQueue(a, d, v.answerQueue(a, done))
+}
+
+// answerQueue is answer for those who get a queue.
+func (v *VHost) answerQueue(a Actor, done func(*Queue, *amqp.Error)) func(*Queue, *amqp.Error) {
+	return func(q *Queue, err *amqp.Error) {
+		v.answer(a, func(err *amqp.Error) {
+			if err != nil {
+				q = nil
+			}
+			done(q, err)
+		})(err)
+	}
+}
+
+func (v *VHost) declareQueue(a Actor, d QueueDeclaration, done func(*Queue, *amqp.Error)) {
 	asked := d
 	d.Name = newlines.Replace(d.Name)
 	if d.Exclusive {
@@ -27,7 +43,7 @@ func (v *VHost) DeclareQueue(a Actor, d QueueDeclaration, done func(*Queue, *amq
 	case err != nil:
 		done(nil, err)
 	case q != nil:
-		if !q.await(false, func() { v.DeclareQueue(a, asked, done) }) {
+		if !q.await(false, func() { v.declareQueue(a, asked, done) }) {
 			q.touch()
 			v.broker.Counters.QueuesDeclared.Add(1)
 			done(q, nil)
@@ -42,7 +58,7 @@ func (v *VHost) DeclareQueue(a Actor, d QueueDeclaration, done func(*Queue, *amq
 			case r.refused != nil:
 				done(nil, r.refused)
 			case r.existed: // another was first
-				v.DeclareQueue(a, asked, done)
+				v.declareQueue(a, asked, done)
 			default:
 				v.broker.Counters.QueuesDeclared.Add(1)
 				v.broker.Counters.QueuesCreated.Add(1)
@@ -128,6 +144,10 @@ func Generate(prefix string) string {
 
 // FindQueue is a passive declaration: done gets the queue if it exists and the actor may know of it and use it.
 func (v *VHost) FindQueue(a Actor, name string, done func(*Queue, *amqp.Error)) {
+	v.findQueue(a, name, v.answerQueue(a, done))
+}
+
+func (v *VHost) findQueue(a Actor, name string, done func(*Queue, *amqp.Error)) {
 	name = newlines.Replace(name)
 	v.mu.RLock()
 	q, err := v.checkFindQueue(a, name)
@@ -136,7 +156,7 @@ func (v *VHost) FindQueue(a Actor, name string, done func(*Queue, *amqp.Error)) 
 		done(nil, err)
 		return
 	}
-	if !q.await(false, func() { v.FindQueue(a, name, done) }) {
+	if !q.await(false, func() { v.findQueue(a, name, done) }) {
 		q.touch()
 		done(q, nil)
 	}
@@ -160,6 +180,8 @@ func (v *VHost) checkFindQueue(a Actor, name string) (*Queue, *amqp.Error) {
 // messages that were ready. A queue that does not exist is no error.
 func (v *VHost) DeleteQueue(a Actor, name string, ifUnused, ifEmpty bool, w *queue.Wake, done func(n uint64, err *amqp.Error)) {
 	name = newlines.Replace(name)
+	count := uint64(0)
+	answer := v.answer(a, func(err *amqp.Error) { done(count, err) })
 	v.mu.RLock()
 	err := v.checkQueue(a.User, Configure, name)
 	q := v.queue(name)
@@ -168,23 +190,27 @@ func (v *VHost) DeleteQueue(a Actor, name string, ifUnused, ifEmpty bool, w *que
 	}
 	v.mu.RUnlock()
 	if err != nil || q == nil {
-		done(0, err)
+		answer(err)
 		return
 	}
 	q.delete(ifUnused, ifEmpty, w, func(n uint64, err error) {
+		var refused *amqp.Error
 		switch {
 		case errors.Is(err, queue.ErrNotEmpty):
-			done(0, amqp.Errorf(amqp.PreconditionFailed, "%s not empty", v.queueResource(name)))
+			answer(amqp.Errorf(amqp.PreconditionFailed, "%s not empty", v.queueResource(name)))
 		case errors.Is(err, queue.ErrInUse):
-			done(0, v.inUse(v.queueResource(name)))
+			answer(v.inUse(v.queueResource(name)))
+		case errors.As(err, &refused):
+			answer(refused)
 		default:
-			done(n, nil)
+			count = n
+			answer(nil)
 		}
 	})
 }
 
 // ConnectionClosed deletes the exclusive queues of a connection, once all it asked for has been answered and its channels
-// have given everything back. done runs when they are gone.
+// have given everything back. done runs when they are gone. w is used before the method returns only.
 func (v *VHost) ConnectionClosed(connection uint64, w *queue.Wake, done func()) {
 	v.mu.RLock()
 	owned := append([]*Queue(nil), v.owned[connection]...)

@@ -279,7 +279,7 @@ func TestQueueArguments(t *testing.T) {
 func TestPermissionTexts(t *testing.T) {
 	n := newNode(t)
 	n.mustDeclare("q", nil)
-	n.PutUser(User{Name: "u", Hash: HashPassword("p")}, func() {})
+	n.PutUser(User{Name: "u", Hash: HashPassword("p")}, func(error) {})
 	u, err := n.Authenticate("u", "p", false)
 	if err != nil {
 		t.Fatal(err)

@@ -132,9 +132,17 @@ func (b *Broker) Users() []*User {
 }
 
 // PutUser makes or replaces a user.
-func (b *Broker) PutUser(u User, done func()) { b.commit(PutUser{u}, func(result) { done() }) }
+func (b *Broker) PutUser(u User, done func(error)) {
+	done = b.synced(done)
+	b.commit(PutUser{u}, func(r result) { done(orNil(r.refused)) })
+}
 
 // DeleteUser removes a user. done hears whether it existed. The caller closes its connections.
-func (b *Broker) DeleteUser(name string, done func(existed bool)) {
-	b.commit(DeleteUser{name}, func(r result) { done(r.existed) })
+func (b *Broker) DeleteUser(name string, done func(existed bool, err error)) {
+	b.commit(DeleteUser{name}, b.removed(done))
+}
+
+// removed is the end of a command that removed something, when that is durable.
+func (b *Broker) removed(done func(existed bool, err error)) func(result) {
+	return func(r result) { b.synced(func(err error) { done(r.existed, err) })(orNil(r.refused)) }
 }

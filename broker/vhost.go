@@ -70,6 +70,24 @@ var predeclared = []exchange.Declaration{
 type Actor struct {
 	User       *User  // nil: the node itself, which may do anything
 	Connection uint64 // 0: none (the HTTP API); owns no queues
+	// Pipelined: done is called, of all declarations, bindings and deletions that the actor asks for, when they are applied;
+	// whether they are durable it asks Broker.Sync. So one can follow the other without waiting for the disk. Otherwise done is
+	// called when they are durable, perhaps on another goroutine, which it must not hold up.
+	Pipelined bool
+}
+
+// answer is done as the actor wants it to be called.
+func (v *VHost) answer(a Actor, done func(*amqp.Error)) func(*amqp.Error) {
+	if a.Pipelined {
+		return done
+	}
+	return func(err *amqp.Error) {
+		if err != nil {
+			done(err)
+			return
+		}
+		v.broker.Sync(done)
+	}
 }
 
 // queue finds a queue by name. v.mu is held.
