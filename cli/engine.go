@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -13,6 +14,7 @@ import (
 	"github.com/warrenmq/warren/config"
 	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/server"
+	"github.com/warrenmq/warren/storage"
 )
 
 // rooms are the broker's rooms joined into an engine.
@@ -20,8 +22,12 @@ type rooms struct {
 	cfg     config.Config
 	pool    *queue.Pool
 	clock   *queue.Clock
+	db      *storage.DB
+	store   *queue.Store
 	broker  *broker.Broker
 	server  *server.Server
+	log     *slog.Logger
+	unlock  func()
 	serving atomic.Bool
 	cancel  context.CancelFunc
 }
@@ -31,13 +37,13 @@ const trimEvery = 5 * time.Second
 
 // openEngine joins the rooms.
 func openEngine(cfg config.Config, version string, memory uint64, log *slog.Logger) (engine, error) {
-	r := &rooms{cfg: cfg, pool: queue.NewPool(int64(cfg.MemoryBound)), clock: queue.NewClock()}
-	r.broker = broker.New(broker.Options{
-		Node: cfg.NodeName, Pool: r.pool, Clock: r.clock, NewQueue: r.newQueue,
-		DefaultVHost: cfg.DefaultVHost, DefaultUser: cfg.DefaultUser, DefaultPass: cfg.DefaultPass,
-		LoopbackUsers: loopback(cfg), DefaultQueueType: cfg.DefaultQueueType, RefuseTransient: !cfg.PermitTransientQueues,
-	})
+	r := &rooms{cfg: cfg, pool: queue.NewPool(int64(cfg.MemoryBound)), clock: queue.NewClock(), log: log}
+	if err := r.openData(); err != nil {
+		r.closeData()
+		return nil, err
+	}
 	if err := r.seed(); err != nil {
+		r.closeData()
 		return nil, err
 	}
 	r.server = server.New(server.Options{
@@ -66,18 +72,11 @@ func (r *rooms) seed() error {
 	if u := r.broker.User(r.cfg.DefaultUser); !slices.Equal(u.Tags, r.cfg.DefaultUserTags) {
 		changed := *u
 		changed.Tags = r.cfg.DefaultUserTags
-		done := make(chan struct{})
-		r.broker.PutUser(changed, func() { close(done) })
-		<-done
+		done := make(chan error, 1)
+		r.broker.PutUser(changed, func(err error) { done <- err })
+		return <-done
 	}
 	return nil
-}
-
-func (r *rooms) newQueue(q broker.NewQueue) queue.Queue {
-	if q.Type != broker.Classic {
-		return nil
-	}
-	return queue.NewClassic(queue.ClassicRules(q.MaxPriority), q.Config, r.pool, r.clock, q.DeadLetters)
 }
 
 func (r *rooms) trim(ctx context.Context) {
@@ -108,8 +107,7 @@ func (r *rooms) Stop(ctx context.Context) error {
 	r.serving.Store(false)
 	r.cancel()
 	r.server.Shutdown(ctx)
-	r.clock.Close()
-	return ctx.Err()
+	return errors.Join(ctx.Err(), r.closeData())
 }
 
 func loopback(cfg config.Config) []string {

@@ -150,7 +150,6 @@ func (p *program) announce(cfg config.Config, n *node) {
 	if cfg.File != "" {
 		line("settings", cfg.File)
 	}
-	fmt.Fprintln(p.out, "Messages and topology live in memory only in this version: a restart forgets everything.")
 }
 
 // openLog makes the log that a configuration asks for.
