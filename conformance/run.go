@@ -229,7 +229,7 @@ type lineError struct {
 func (e lineError) Error() string { return fmt.Sprintf("%d: %v", e.line, e.err) }
 func (e lineError) Unwrap() error { return e.err }
 
-// A janitor deletes what cases declared, over a connection of its own.
+// A janitor deletes what cases declared, over a connection of its own, and what they put over HTTP.
 type janitor struct {
 	target target
 	run    *run
@@ -239,6 +239,10 @@ type janitor struct {
 func (j *janitor) clean(ctx context.Context, names []string) {
 	for _, name := range names {
 		kind, name, _ := strings.Cut(name, " ")
+		if kind == "http" {
+			j.target.delete(ctx, name)
+			continue
+		}
 		if j.peer == nil {
 			j.run = &run{ctx: ctx, target: j.target, vars: j.target.variables(), log: &trace{start: time.Now()}, peers: map[string]*peer{}}
 			p, err := j.run.connect("A", nil)
