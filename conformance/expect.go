@@ -367,7 +367,11 @@ func (r *run) either(s *step) error {
 			branches[0] = append(branches[0], inner)
 		}
 	}
-	deadline := time.Now().Add(r.limit(s))
+	limit := r.limit(s)
+	for _, b := range branches {
+		limit = max(limit, b[0].limit)
+	}
+	deadline := time.Now().Add(limit)
 	for {
 		settled, last := true, ""
 		for _, b := range branches {

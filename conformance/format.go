@@ -69,7 +69,7 @@ func (m message) String() string {
 	if m.spec.content {
 		names := make([]string, 0, len(m.values))
 		for name := range m.values {
-			if _, ok := m.spec.field(name); !ok {
+			if _, ok := m.spec.field(name); !ok && (name != bodyFrames || m.values[name] != uint64(1)) {
 				names = append(names, name)
 			}
 		}

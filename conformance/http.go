@@ -61,6 +61,9 @@ func (r *run) request(s *step) error {
 		return err
 	}
 	r.log.add("http %s %s -> %d", s.words[0], path, resp.StatusCode)
+	if s.words[0] == http.MethodPut && strings.Contains(path, "cf-"+r.target.id) {
+		r.declared = append(r.declared, "http "+path)
+	}
 	if resp.StatusCode != s.count {
 		return fmt.Errorf("expected status %d\n    came %d %.300s", s.count, resp.StatusCode, got)
 	}
@@ -79,4 +82,18 @@ func (r *run) request(s *step) error {
 		return fmt.Errorf("expected a body that matches %q\n    came %.300s", pattern, got)
 	}
 	return nil
+}
+
+// delete removes what a case put, if it is still there.
+func (t *target) delete(ctx context.Context, path string) {
+	ctx, cancel := context.WithTimeout(ctx, t.limit)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodDelete, strings.TrimSuffix(t.http.String(), "/")+path, nil)
+	if err != nil {
+		return
+	}
+	req.SetBasicAuth(t.user, t.password)
+	if resp, err := http.DefaultClient.Do(req); err == nil {
+		resp.Body.Close()
+	}
 }

@@ -90,7 +90,8 @@ func TestVerdicts(t *testing.T) {
 		{"connection error in a call", "queue.declare queue=q", get, closeWith("connection.close", notFound), "came connection.close"},
 
 		{"delivery", "basic.consume queue=q\n    < basic.deliver content-type=\"a/b\" headers={n: 5, s: \"x\"} \"body\"", "basic.consume", deliver(false, "body"), ""},
-		{"delivery in pieces that are not full", "basic.consume queue=q\n    < basic.deliver \"body\"", "basic.consume", deliver(false, "bo", "dy"), "broke the protocol"},
+		{"delivery in two frames", "basic.consume queue=q\n    < basic.deliver body-frames=2 \"body\"", "basic.consume", deliver(false, "bo", "dy"), ""},
+		{"delivery in a frame too many", "basic.consume queue=q\n    < basic.deliver body-frames=1 \"body\"", "basic.consume", deliver(false, "bo", "dy"), "body-frames"},
 		{"delivery with another body", "basic.consume queue=q\n    < basic.deliver \"other\"", "basic.consume", deliver(false, "body"), "body:"},
 		{"delivery marked redelivered", "basic.consume queue=q\n    < basic.deliver \"body\"", "basic.consume", deliver(true, "body"), "redelivered"},
 		{"delivery expected redelivered", "basic.consume queue=q\n    < basic.deliver redelivered \"body\"", "basic.consume", deliver(false, "body"), "redelivered"},

@@ -148,6 +148,9 @@ func methodName(class, method uint16) string {
 	return fmt.Sprintf("%d.%d", class, method)
 }
 
+// bodyFrames is the name under which a message that came tells in how many frames its body was, as if it were a field.
+const bodyFrames = "body-frames"
+
 // A message is one method with its fields by name and, when content follows, its properties and body. Fields and
 // properties share one map: AMQP gives no name twice.
 type message struct {

@@ -115,7 +115,8 @@ func (p *peer) signal() {
 type pending struct {
 	msg    message
 	header bool
-	left   uint64
+	left   uint64 // octets of the body to come
+	frames uint64 // of the body, so far
 }
 
 // read assembles frames into events until the socket ends or the broker breaks the protocol.
@@ -195,16 +196,16 @@ func (p *peer) frame(f frame, open map[uint16]*pending) error {
 			return fmt.Errorf("a body of %d octets where %d are left", n, content.left)
 		case limit > 0 && n > limit-8:
 			return fmt.Errorf("a body frame of %d octets with frame-max %d", n, limit)
-		case limit > 0 && n < content.left && n != limit-8:
-			return fmt.Errorf("a body frame of %d octets that is not the last, with frame-max %d", n, limit)
 		}
 		content.msg.body = append(content.msg.body, f.payload...)
 		content.left -= n
+		content.frames++
 	default:
 		return fmt.Errorf("a frame of type %d", f.typ)
 	}
 	if content.left == 0 {
 		delete(open, f.channel)
+		content.msg.values[bodyFrames] = content.frames
 		p.push(f.channel, event{msg: content.msg})
 	}
 	return nil

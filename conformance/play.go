@@ -15,7 +15,7 @@ type run struct {
 	vars     scope
 	log      *trace
 	peers    map[string]*peer
-	declared []string  // "queue name" and "exchange name", for the janitor
+	declared []string  // "queue name", "exchange name" and "http path", for the janitor
 	server   table     // server-properties of the last connection
 	mark     time.Time // end of the last step
 }

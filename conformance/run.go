@@ -28,9 +28,9 @@ type Options struct {
 	Match *regexp.Regexp
 	// Cases replaces the transcripts of the package.
 	Cases []Case
-	// Parallel is how many cases run at a time, 1..; 0 means 64.
+	// Parallel is how many cases run at a time, 1..; 0 means 32.
 	Parallel int
-	// Limit is how long an expected answer may take where the transcript does not say; 0 means 10 s.
+	// Limit is how long an expected answer may take where the transcript does not say; 0 means 20 s.
 	Limit time.Duration
 	// Trace keeps all frames of every case.
 	Trace bool
@@ -76,7 +76,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	}
 	parallel := o.Parallel
 	if parallel <= 0 {
-		parallel = 64
+		parallel = 32
 	}
 	next := make(chan int)
 	var workers sync.WaitGroup
@@ -126,7 +126,7 @@ func longestFirst(results []Result) []int {
 func waits(steps []*step) time.Duration {
 	var d time.Duration
 	for _, s := range steps {
-		if d += s.after; s.verb == "nothing" {
+		if d += s.after; s.verb == "nothing" || s.verb == "closes" {
 			d += s.limit
 		}
 		d += waits(s.steps) * time.Duration(max(s.count, 1))
@@ -158,7 +158,7 @@ func newTarget(o Options) (target, error) {
 		}
 	}
 	if t.limit <= 0 {
-		t.limit = 10 * time.Second
+		t.limit = 20 * time.Second
 	}
 	var id [3]byte
 	rand.Read(id[:])
@@ -229,7 +229,7 @@ type lineError struct {
 func (e lineError) Error() string { return fmt.Sprintf("%d: %v", e.line, e.err) }
 func (e lineError) Unwrap() error { return e.err }
 
-// A janitor deletes what cases declared, over a connection of its own.
+// A janitor deletes what cases declared, over a connection of its own, and what they put over HTTP.
 type janitor struct {
 	target target
 	run    *run
@@ -239,6 +239,10 @@ type janitor struct {
 func (j *janitor) clean(ctx context.Context, names []string) {
 	for _, name := range names {
 		kind, name, _ := strings.Cut(name, " ")
+		if kind == "http" {
+			j.target.delete(ctx, name)
+			continue
+		}
 		if j.peer == nil {
 			j.run = &run{ctx: ctx, target: j.target, vars: j.target.variables(), log: &trace{start: time.Now()}, peers: map[string]*peer{}}
 			p, err := j.run.connect("A", nil)

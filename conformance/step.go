@@ -212,6 +212,7 @@ func knownField(m *methodSpec, name string) bool {
 	_, ok := m.field(name)
 	if !ok && m.content {
 		_, ok = findField(propertySpecs, name)
+		ok = ok || name == bodyFrames
 	}
 	return ok
 }
