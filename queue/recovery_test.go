@@ -5,11 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"math/rand/v2"
 	"os"
 	"runtime"
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 )
 
 // drill is a duel with a naive store below it, which crashes, and must go on with what a restart finds.
@@ -372,7 +374,8 @@ func (d *drill) same() {
 	}
 }
 
-// TestRestart runs histories with records, flushes and crashes at random moments. WARREN_QUEUE_SEED=n runs one.
+// TestRestart runs histories with records, flushes and crashes at random moments. WARREN_QUEUE_SECONDS=n goes on for n
+// seconds with random seeds instead, WARREN_QUEUE_SEED=n runs one.
 func TestRestart(t *testing.T) {
 	first, n := uint64(0), uint64(1500)
 	if testing.Short() {
@@ -385,8 +388,16 @@ func TestRestart(t *testing.T) {
 		}
 		first, n = seed, 1
 	}
-	restarts := 0
-	for seed := first; seed < first+n; seed++ {
+	until := time.Now().Add(time.Hour)
+	if v := os.Getenv("WARREN_QUEUE_SECONDS"); v != "" {
+		seconds, err := strconv.Atoi(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, n, until = rand.Uint64()>>1, 1<<60, time.Now().Add(time.Duration(seconds)*time.Second)
+	}
+	restarts, seed := 0, first
+	for ; seed < first+n && time.Now().Before(until); seed++ {
 		d := newDrill(t, seed)
 		d.before = func() bool {
 			switch d.r.IntN(40) {
@@ -409,7 +420,7 @@ func TestRestart(t *testing.T) {
 		}
 		d.run(seed)
 	}
-	t.Logf("%d restarts, seeds %d to %d", restarts, first, first+n-1)
+	t.Logf("%d restarts, seeds %d to %d", restarts, first, seed-1)
 }
 
 func TestDamagedRecord(t *testing.T) {
