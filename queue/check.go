@@ -63,6 +63,8 @@ func (c *checker) ready() {
 		busy := c.s.busy[i>>6]>>(i&63)&1 == 1
 		c.expect(busy == (lv.stored > 0 || len(lv.returned) > 0), "level %d: marked busy is %v", i, busy)
 		c.expect(lv.after < lv.next, "level %d: cursor %d, next place %d", i, lv.after, lv.next)
+		c.expect(lv.stored < lv.next-lv.after, "level %d: %d ready behind cursor %d, next place %d", i, lv.stored, lv.after, lv.next)
+		c.expect(lv.again <= lv.next, "level %d: redelivered below %d, next place %d", i, lv.again, lv.next)
 		for j := range lv.returned {
 			f := &lv.returned[j]
 			c.expect(int(f.seq.Level()) == i, "level %d holds a message of level %d", i, f.seq.Level())

@@ -108,7 +108,7 @@ func (s *State) head(from int) (f flight, ok bool) {
 		}
 	}
 	m := &lv.head
-	return flight{seq: m.Seq, expiry: m.Expiry, size: m.Size, redelivered: lv.redelivered(m)}, true
+	return flight{seq: m.Seq, expiry: m.Expiry, size: m.Size, redelivered: m.Flags&WasDelivered != 0 || m.Seq.place() < lv.again}, true
 }
 
 // pop takes f, the head of what from names, out of the ready messages.

@@ -63,7 +63,7 @@ func (s *State) run(c *consumer, batch []Message, i, end int, fx *Effects) {
 // and nothing expires, so that nothing else can come in between.
 func (s *State) runStored(c *consumer, i int, fx *Effects) (n int) {
 	lv := &s.levels[i]
-	m, number := lv.head, uint8(i)
+	m, number, below := lv.head, uint8(i), seqOf(uint8(i), lv.again)
 	most := int(min(lv.stored, uint64(min(c.capacity(), s.budget))))
 	fx.Deliver = slices.Grow(fx.Deliver, most)
 	var octets, again uint64
@@ -71,7 +71,7 @@ func (s *State) runStored(c *consumer, i int, fx *Effects) (n int) {
 		n++
 		octets += uint64(m.Size)
 		d := fx.deliver(c)
-		d.Seq, d.Redelivered = m.Seq, lv.redelivered(&m)
+		d.Seq, d.Redelivered = m.Seq, m.Flags&WasDelivered != 0 || m.Seq < below
 		if d.Redelivered {
 			again++
 		}

@@ -22,11 +22,6 @@ func (s Seq) place() uint64 { return uint64(s) &^ (0xff << 56) }
 
 func (f *flight) expired(now Time) bool { return f.expiry != 0 && f.expiry <= now }
 
-// redelivered reports whether a message from behind the cursor counts as delivered before.
-func (lv *level) redelivered(m *Meta) bool {
-	return m.Flags&WasDelivered != 0 || m.Seq.place() < lv.again
-}
-
 // push adds a returned message.
 func (lv *level) push(f flight) {
 	lv.returned = append(lv.returned, f)

@@ -5,10 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
+	"math/rand/v2"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 )
 
 // drill is a duel with a naive store below it, which crashes, and must go on with what a restart finds.
@@ -40,7 +43,7 @@ type snapshot struct {
 	passed []modelMessage // in flight and returned ones, as they would be served
 }
 
-func newDrill(t *testing.T, seed uint64) *drill {
+func newDrill(t testing.TB, seed uint64) *drill {
 	d := &drill{duel: newDuel(t, seed), putAt: map[Seq]int{}}
 	d.holes = true
 	d.hook()
@@ -371,7 +374,8 @@ func (d *drill) same() {
 	}
 }
 
-// TestRestart runs histories with records, flushes and crashes at random moments. WARREN_QUEUE_SEED=n runs one.
+// TestRestart runs histories with records, flushes and crashes at random moments. WARREN_QUEUE_SECONDS=n goes on for n
+// seconds with random seeds instead, WARREN_QUEUE_SEED=n runs one.
 func TestRestart(t *testing.T) {
 	first, n := uint64(0), uint64(1500)
 	if testing.Short() {
@@ -384,8 +388,16 @@ func TestRestart(t *testing.T) {
 		}
 		first, n = seed, 1
 	}
-	restarts := 0
-	for seed := first; seed < first+n; seed++ {
+	until := time.Now().Add(time.Hour)
+	if v := os.Getenv("WARREN_QUEUE_SECONDS"); v != "" {
+		seconds, err := strconv.Atoi(v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, n, until = rand.Uint64()>>1, 1<<60, time.Now().Add(time.Duration(seconds)*time.Second)
+	}
+	restarts, seed := 0, first
+	for ; seed < first+n && time.Now().Before(until); seed++ {
 		d := newDrill(t, seed)
 		d.before = func() bool {
 			switch d.r.IntN(40) {
@@ -408,7 +420,136 @@ func TestRestart(t *testing.T) {
 		}
 		d.run(seed)
 	}
-	t.Logf("%d restarts, seeds %d to %d", restarts, first, first+n-1)
+	t.Logf("%d restarts, seeds %d to %d", restarts, first, seed-1)
+}
+
+func TestDamagedRecord(t *testing.T) {
+	s, _ := backlog(t, 5000)
+	var fx Effects
+	id, _ := s.Attach(1, ConsumerSpec{Window: 2000}, &fx)
+	for fx.More {
+		fx.Reset()
+		s.Continue(1, &fx)
+	}
+	s.Settle(1, id, []Range{{3, 500}, {700, 700}}, Ack, &fx)
+	record := s.Encode(nil)
+	if len(record) > 40 {
+		t.Errorf("three runs in flight take %d octets", len(record))
+	}
+	bad := func(rules Rules, record []byte, what string) {
+		t.Helper()
+		if _, err := Restore(rules, record); !errors.Is(err, ErrRecord) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for i := range record {
+		for bit := range 8 {
+			flipped := slices.Clone(record)
+			flipped[i] ^= 1 << bit
+			bad(s.rules, flipped, "a bit flipped")
+		}
+		if i > 0 { // an empty one is none
+			bad(s.rules, record[:i], "truncated")
+		}
+	}
+	bad(s.rules, append(slices.Clone(record), 0), "too long")
+	if _, err := Restore(s.rules, record); err != nil {
+		t.Error(err)
+	}
+	bad(Rules{Levels: 2}, record, "other levels")
+	bad(Rules{Levels: 1, CountReturns: true}, record, "counts it has not")
+
+	// version, counts, levels, after, ahead, again, runs, then first (twice) and more of each: 2 to 3, and 5
+	good := []byte{1, 0, 1, 9, 3, 0, 2, 2 * 2, 1, 2 * 2, 0}
+	if r, err := Restore(s.rules, sealed(good)); err != nil || len(r.levels[0].candidates) != 2 {
+		t.Fatal(err)
+	}
+	for what, record := range map[string][]byte{
+		"an unknown version":          {2, 0, 1, 9, 3, 0, 0},
+		"no next place":               {1, 0, 1, 9, 0, 0, 0},
+		"more redelivered than there": {1, 0, 1, 9, 3, 4, 0},
+		"place 0":                     {1, 0, 1, 9, 3, 0, 1, 0, 0},
+		"a run past the cursor":       {1, 0, 1, 9, 3, 0, 1, 2 * 9, 1},
+		"a run of another level":      append(binary.AppendVarint([]byte{1, 0, 1, 9, 3, 0, 1}, 1<<56+1), 0),
+		"a run before the last":       {1, 0, 1, 9, 3, 0, 2, 2 * 4, 2, 5, 1},
+		"more runs than there are":    {1, 0, 1, 9, 3, 0, 3, 2 * 2, 1, 2 * 2, 0},
+		"fewer runs than there are":   {1, 0, 1, 9, 3, 0, 1, 2 * 2, 1, 2 * 2, 0},
+		"nothing":                     {},
+		"places without end":          append(binary.AppendUvarint([]byte{1, 0, 1}, maxPlace), 1, 0, 0),
+	} {
+		bad(s.rules, sealed(record), what)
+	}
+}
+
+// What the journal and the footers say of a queue need not be right either.
+func TestFoundThatCannotBe(t *testing.T) {
+	r, err := Restore(Rules{Levels: 2}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range []SeqRange{{0, 1}, {5, 4}, {1, 1<<56 | 1}, {2<<56 | 1, 2<<56 | 1}, {1, maxPlace}, {1 << 56, 1<<56 | 3}} {
+		if r.Gone(g) == nil {
+			t.Errorf("%x has gone", g)
+		}
+	}
+	if r.FoundMessage(Meta{Seq: 2<<56 | 1}) || r.FoundMessage(Meta{}) || r.Found(Extent{SeqRange{2<<56 | 1, 2<<56 | 9}, 3, 3, 0}) != Dead {
+		t.Error("found what cannot be")
+	}
+	if s := r.State(unlimited, newTestLog(2), true); s.Stats() != (Stats{}) || s.levels[0].next != 1 || s.levels[1].next != 1 {
+		t.Errorf("%+v", s.Stats())
+	}
+}
+
+// A returned message that is not in memory is wanted when it has to go out, not before.
+func TestColdIsNotWantedInVain(t *testing.T) {
+	log := newTestLog(1)
+	s := New(Rules{}, unlimited, log)
+	var fx Effects
+	id, _ := s.Attach(1, ConsumerSpec{}, &fx)
+	s.Publish(1, []Message{{Size: 1, TTL: 50}}, &fx)
+	log.cold[1] = true
+	fx.Reset()
+	if s.Detach(1, id, Remove, &fx); s.Cold() || fx.Due != 51 {
+		t.Errorf("cold %v, due %d", s.Cold(), fx.Due)
+	}
+	fx.Reset()
+	if s.Tick(51, &fx); !s.Cold() || fx.Due != 0 || len(fx.Discards) != 0 {
+		t.Errorf("cold %v, %+v", s.Cold(), fx)
+	}
+	log.warm()
+	if s.Loaded(51, &fx); s.Cold() || len(fx.Discards) != 1 {
+		t.Errorf("cold %v, %+v", s.Cold(), fx)
+	}
+}
+
+// Recovery takes memory for what was handed out, not for what waits or has gone.
+func TestRecoveryCostsNothing(t *testing.T) {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	r, _ := Restore(Rules{Levels: 1}, nil)
+	for p := Seq(1); p <= 1_000_000; p++ {
+		if p%1000 != 0 {
+			r.Gone(SeqRange{p, p})
+		}
+	}
+	r.Gone(SeqRange{2_000_000, 900_000_000})
+	if r.Found(Extent{SeqRange{1_000_001, 1_999_999}, 1, 1, 0}) != Mixed || r.Found(Extent{SeqRange{999_001, 999_999}, 9, 9, 0}) != Dead ||
+		r.Found(Extent{SeqRange{900_000_001, 910_000_000}, 10_000_000, 7, 0}) != Alive {
+		t.Error("fates are wrong")
+	}
+	for p := Seq(1000); p <= 1_000_000; p += 1000 {
+		if !r.FoundMessage(Meta{Seq: p, Size: 1}) {
+			t.Fatal(p)
+		}
+	}
+	s := r.State(unlimited, &fullLog{}, true)
+	runtime.ReadMemStats(&after)
+	if st := s.Stats(); st.Ready != 10_001_000 || st.ReadyBytes != 1007 {
+		t.Errorf("%+v", st)
+	}
+	if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20 {
+		t.Errorf("took %d octets", n)
+	}
 }
 
 // sealed appends the checksum to a record.
@@ -419,7 +560,7 @@ func sealed(b []byte) []byte {
 // FuzzRestore gives Restore records with a right checksum and any content.
 func FuzzRestore(f *testing.F) {
 	for seed := range uint64(8) {
-		d := newDrill(&testing.T{}, seed)
+		d := newDrill(f, seed)
 		d.maxOps = 100
 		d.run(seed)
 		record := d.s.Encode(nil)

@@ -1,5 +1,7 @@
 package queue
 
+import "slices"
+
 // State is the consumption machine: the order of one queue's messages, who gets which, and what becomes of each. It is a
 // pure value. Commands come with a time and fill an Effects; there is no lock, clock, I/O, goroutine or randomness in it,
 // so that a classic queue runs it under its lock, replicas replay it, and tests drive it by the million.
@@ -196,6 +198,50 @@ func (s *State) Unloaded() {
 	for i := range s.levels {
 		s.levels[i].known = false
 	}
+}
+
+// Lost says that the Log cannot read what is stored in a stretch of one level: it shows none of it any more, and the
+// queue goes on without. The sums are those of the messages behind the Cursor; what is returned the machine knows itself,
+// and what is in flight stays there until it is settled, or lost again when it comes back. It also does what Loaded does.
+func (s *State) Lost(at Time, e Extent, fx *Effects) (n uint64) {
+	i := e.First.Level()
+	lv := &s.levels[i]
+	within := func(f *flight) bool { return e.First <= f.seq && f.seq <= e.Last }
+	forget := func(f *flight) {
+		n++
+		s.stats.ReadyBytes -= uint64(f.size)
+		if f.expiry != 0 {
+			s.expiring--
+		}
+	}
+	lv.returned = slices.DeleteFunc(lv.returned, func(f flight) bool {
+		if within(&f) {
+			forget(&f)
+			return true
+		}
+		return false
+	})
+	slices.SortFunc(lv.returned, bySeq) // a heap again
+	for key, f := s.returns.At(0); f != nil; key, f = s.returns.At(key + 1) {
+		if within(f) {
+			forget(f)
+			s.returns.Remove(key)
+		}
+	}
+	if e.Last.place() > lv.after {
+		count := min(e.Count, lv.stored)
+		n += count
+		lv.stored -= count
+		s.stats.ReadyBytes -= min(e.Octets, s.stats.ReadyBytes)
+		s.expiring -= min(e.Expiring, s.expiring)
+		lv.known = false
+	}
+	s.stats.Ready -= n
+	if lv.stored == 0 && len(lv.returned) == 0 {
+		s.busy[i>>6] &^= 1 << (i & 63)
+	}
+	s.Loaded(at, fx)
+	return n
 }
 
 // Configure replaces the limits. A lower limit takes effect at once where it drops from the head; a new TTL is that of

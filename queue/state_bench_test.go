@@ -111,6 +111,28 @@ func BenchmarkState(b *testing.B) {
 	b.Run("Backlog/Ack", per(newFlow(1, false).backlog))
 }
 
+func BenchmarkEncode(b *testing.B) {
+	idle := newFlow(1, false)
+	idle.step()
+	busy := newFlow(1, false)
+	busy.s.Publish(1, benchBatch(200), &busy.fx)
+	for id := range DeliveryID(200) {
+		if id%4 == 0 {
+			busy.s.Settle(1, 1, []Range{{id, id}}, Ack, &busy.fx)
+		}
+	}
+	for name, s := range map[string]*State{"Idle": idle.s, "InFlight/150": busy.s} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			var record []byte
+			for b.Loop() {
+				record = s.Encode(record[:0])
+			}
+			b.ReportMetric(float64(len(record)), "octets")
+		})
+	}
+}
+
 func TestStateDoesNotAllocate(t *testing.T) {
 	for name, step := range map[string]func(){
 		"no-ack, one consumer": newFlow(1, true).step, "no-ack, ten": newFlow(10, true).step,

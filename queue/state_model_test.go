@@ -146,7 +146,7 @@ func (n *tokens) Acquire() bool {
 
 // duel drives a State and the model with the same random commands.
 type duel struct {
-	t        *testing.T
+	t        testing.TB
 	r        *rand.Rand
 	s        *State
 	m        *model
@@ -166,7 +166,7 @@ type duel struct {
 	living   Living
 }
 
-func newDuel(t *testing.T, seed uint64) *duel {
+func newDuel(t testing.TB, seed uint64) *duel {
 	r := rand.New(rand.NewPCG(seed, 2))
 	chance := func(n int) bool { return r.IntN(n) == 0 }
 	rules := Rules{

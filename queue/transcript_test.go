@@ -18,7 +18,9 @@ import (
 //	attach [priority= prefetch= window= noack exclusive getter]                        consumers are numbered from 1
 //	publish MESSAGE...; get CONSUMER [noack]; ready, block, cancel, remove CONSUMER
 //	ack, return, fail, discard, discard-failed CONSUMER IDS...                         ids as 1 or 1-5
-//	set ttl= ...; at TIME; purge; continue; warm; cold LEVEL PLACE; budget N; counts
+//	set ttl= ...; at TIME; purge; continue; budget N; counts
+//	cold LEVEL PLACE; away LEVEL PLACE...; warm; wants                                 not in memory: from a place on, these
+//	restart [unclean] [without MESSAGE...]                                             from a record and what is stored
 //
 // WARREN_UPDATE=1 writes what came into the files.
 func TestStateTranscripts(t *testing.T) {
@@ -237,6 +239,19 @@ func (p *transcript) do(verb string, args []string, fx *Effects) {
 		p.s.maxEffects = int(p.number(args[0]))
 	case "cold":
 		p.log.coldFrom[p.number(args[0])] = uint64(p.number(args[1]))
+	case "away":
+		for _, place := range args[1:] {
+			p.log.cold[seqOf(uint8(p.number(args[0])), uint64(p.number(place)))] = true
+		}
+		p.s.Unloaded()
+	case "wants":
+		if seq, ok := p.s.Wants(); ok {
+			p.say("%s", p.names[seq])
+		} else {
+			p.say("nothing")
+		}
+	case "restart":
+		p.restart(args, fx)
 	case "warm":
 		p.log.warm()
 		p.s.Loaded(p.at, fx)
@@ -246,6 +261,20 @@ func (p *transcript) do(verb string, args []string, fx *Effects) {
 	default:
 		p.t.Fatalf("command %q", verb)
 	}
+}
+
+func (p *transcript) restart(args []string, fx *Effects) {
+	r, err := Restore(p.rules, p.s.Encode(nil))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	for _, seq := range p.log.live() {
+		if slices.Contains(args, p.names[seq]) || !r.FoundMessage(p.log.stored[seq.Level()][seq.place()]) {
+			p.log.free(seq)
+		}
+	}
+	p.s = r.State(p.conf, p, slices.Contains(args, "unclean"))
+	p.s.Tick(p.at, fx)
 }
 
 func (p *transcript) delivery(d Delivery) {
