@@ -366,7 +366,7 @@ func (f *FaultFS) Contents(name string) []byte {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if node := f.names[filepath.Clean(name)]; node != nil {
-		return slices.Clone(node.data)
+		return append([]byte{}, node.data...)
 	}
 	return nil
 }

@@ -160,7 +160,7 @@ func (m *journalModel) doQuietly() error {
 
 func (m *journalModel) inject() {
 	op := []Op{OpCreate, OpOpen, OpWrite, OpSync, OpRemove, OpSyncDir}[m.rng.IntN(6)]
-	f := Fault{Op: op, After: m.rng.IntN(4), Times: 1 + m.rng.IntN(4), Short: m.rng.IntN(2000)}
+	f := Fault{Op: op, After: m.rng.IntN(4), Times: 1 + m.rng.IntN(4), Short: m.rng.IntN(4) * Sector}
 	switch m.rng.IntN(8) {
 	case 0:
 		m.fs.Heal()
@@ -204,7 +204,7 @@ func TestJournalModel(t *testing.T) {
 	for _, fault := range []bool{false, true} {
 		t.Run(fmt.Sprintf("faults=%v", fault), func(t *testing.T) {
 			total := map[string]int{}
-			for seed := range uint64(1000) {
+			for seed := range uint64(40) {
 				m, err := modelRun(seed, 2000, fault, Sabotage{})
 				if err != nil {
 					t.Fatal(err)

@@ -88,6 +88,7 @@ type foundFile struct {
 	state   headState
 	failed  bool // holds what was written to the next file again
 	chained bool
+	alone   bool // the file before it was not found
 }
 
 type headState uint8
@@ -121,15 +122,25 @@ func (r *journalReplay) run() error {
 	if err := r.link(); err != nil {
 		return err
 	}
+	// What could not be synced was written again to a later file, and perhaps once more: the earliest position that a later file
+	// follows is the limit.
+	limits := make([]Mark, len(r.chain))
+	limit := Mark(math.MaxUint64)
+	for i, f := range slices.Backward(r.chain) {
+		limits[i] = limit
+		limit = min(limit, f.head.follows)
+	}
 	for i, f := range r.chain {
-		limit := Mark(math.MaxUint64)
-		if i+1 < len(r.chain) {
-			limit = r.chain[i+1].head.follows
-		}
 		if i == 0 {
 			r.end = f.head.follows
+			if f.alone {
+				r.fault(FaultReport{File: f.name, What: "the files before it are missing"})
+			}
 		}
-		if err := r.read(f, limit); err != nil {
+		if f.head.start > limits[i] {
+			continue
+		}
+		if err := r.read(f, limits[i]); err != nil {
 			return err
 		}
 	}
@@ -241,7 +252,8 @@ func (r *journalReplay) link() error {
 			r.chain = append(r.chain, hidden)
 			continue
 		}
-		r.fault(FaultReport{File: f.name, What: "the file before it is missing"})
+		// It held nothing perhaps that was not written again: the positions tell.
+		f.alone = true
 	}
 	slices.Reverse(r.chain)
 	return nil
@@ -281,7 +293,11 @@ func (r *journalReplay) read(f *foundFile, limit Mark) error {
 
 	if f.state == headGood {
 		if r.end < f.head.follows {
-			r.fault(FaultReport{File: f.name, Lost: uint64(f.head.follows - r.end), What: "what comes before it is gone"})
+			what := "the end of the file before it is gone"
+			if f.alone {
+				what = "the file before it is missing"
+			}
+			r.fault(FaultReport{File: f.name, Lost: uint64(f.head.follows - r.end), What: what})
 		}
 		r.end = f.head.start
 	} else {

@@ -34,14 +34,7 @@ func (j *Journal) await() bool {
 // round takes all that was appended and makes it durable. It reports false if that failed; the group is kept.
 func (j *Journal) round() bool {
 	j.take()
-	err := j.store()
-	if err != nil {
-		j.fault(err)
-		if err = j.store(); err != nil {
-			j.fault(err)
-		}
-	}
-	if err != nil {
+	if err := j.storeTwice(); err != nil {
 		j.err.Store(&err)
 		j.tell(err)
 		return false
@@ -112,12 +105,6 @@ func (j *Journal) syncFile(n int) error {
 	return nil
 }
 
-// fault gives up the file that failed.
-func (j *Journal) fault(error) {
-	j.faults.Add(1)
-	j.files.abandon()
-}
-
 func (j *Journal) tell(err error) {
 	if j.o.Synced != nil && !j.quiet {
 		j.o.Synced(Mark(j.synced.Load()), err)
@@ -144,20 +131,33 @@ func (j *Journal) rest() {
 	}
 }
 
-// finish writes what is left and the frame that says that nothing is missing after it.
+// finish writes what is left, and then the frame that says that nothing is missing before it.
 func (j *Journal) finish() {
 	j.take()
-	last := newChunk(0)
-	last.position, last.epoch, last.flags = Mark(j.appended.Load()), j.Epoch(), flagClosed
-	j.group = append(j.group, last)
-	err := j.store()
-	if err != nil {
-		j.fault(err)
-		err = j.store()
+	err := j.storeTwice()
+	if err == nil {
+		last := newChunk(0)
+		last.position, last.epoch, last.flags = Mark(j.appended.Load()), j.Epoch(), flagClosed
+		j.group = append(j.group, last)
+		err = j.storeTwice()
 	}
 	if err != nil {
 		j.err.Store(&err)
 		j.closeErr = err
 	}
 	j.files.close()
+}
+
+// storeTwice stores the group, and if that fails once more, in another file.
+func (j *Journal) storeTwice() error {
+	err := j.store()
+	for tries := 1; err != nil; tries++ {
+		j.faults.Add(1)
+		j.files.abandon()
+		if tries == 2 {
+			break
+		}
+		err = j.store()
+	}
+	return err
 }
