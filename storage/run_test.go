@@ -101,6 +101,9 @@ func readAll(c *Cursor, from uint64, most int) ([]Record, []error) {
 		case n == 0:
 			return records, damages
 		}
+		if n > 0 && from == 0 {
+			return records, damages // the last record had the highest number that there is
+		}
 	}
 }
 
