@@ -449,3 +449,109 @@ func TestRunReadersDuringCompaction(t *testing.T) {
 		t.Errorf("%d files for %d runs", len(names), s.Stats().Runs)
 	}
 }
+
+func everythingAlive(_ LogID, first, last uint64) iter.Seq2[uint64, uint64] {
+	return func(yield func(uint64, uint64) bool) { yield(first, last) }
+}
+
+// What dies while it is copied must not come back with the copy.
+func TestRunDropDuringCompaction(t *testing.T) {
+	fsys := NewFaultFS(1)
+	fsys.MkdirAll("d")
+	s := openSet(t, fsys, "d")
+	for id := range RunID(2) {
+		var entries []entry
+		for log := range LogID(4) {
+			for level := range uint8(2) {
+				entries = append(entries, entry{log, Record{Seq: seqAt(level, uint64(id)), Bytes: []byte("x")}})
+			}
+		}
+		s.Add(writeRun(t, fsys, "d", id, entries, RunOptions{}))
+	}
+	run, err := s.Compact(context.Background(), []RunID{0, 1}, 2, everythingAlive, CompactOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Drop(1, 0, math.MaxUint64)        // a whole log
+	s.Drop(2, seqAt(1, 0), seqAt(1, 9)) // a level
+	s.Drop(3, seqAt(0, 0), seqAt(0, 0)) // a record, whose extent goes on
+	if err := s.Remove(0); err != nil { // a run of them, which others have found dead
+		t.Fatal(err)
+	}
+	if err := s.Replace(run, []RunID{0, 1}); err != nil {
+		t.Fatal(err)
+	}
+	for log, want := range []string{"[0 72057594037927936]", "[]", "[0]", "[0 72057594037927936]"} {
+		var firsts []uint64
+		for _, e := range s.Extents(LogID(log)) {
+			if e.Run != 2 {
+				t.Errorf("log %d is in run %d", log, e.Run)
+			}
+			firsts = append(firsts, e.First)
+		}
+		if fmt.Sprint(firsts) != want {
+			t.Errorf("log %d: %v, want %s", log, firsts, want)
+		}
+	}
+	if names, _ := fsys.List("d"); len(names) != 1 {
+		t.Errorf("left: %v", names)
+	}
+}
+
+// A run that is there twice under two names, which no one should do, shows each record once.
+func TestRunRecordsTwice(t *testing.T) {
+	fsys := NewFaultFS(1)
+	fsys.MkdirAll("d")
+	rng := newRand(t, 1)
+	s := openSet(t, fsys, "d")
+	var want []Record
+	var runs [3][]entry
+	for seq := range uint64(10_000) {
+		r := randomRecord(rng, 1, seq, 30)
+		want = append(want, r)
+		copies := 1 + rng.IntN(7)
+		for i := range runs {
+			if copies>>i&1 == 1 {
+				runs[i] = append(runs[i], entry{1, r})
+			}
+		}
+	}
+	for i, entries := range runs {
+		s.Add(writeRun(t, fsys, "d", RunID(i), entries, RunOptions{}))
+	}
+	for _, most := range []int{10, 1000, 1 << 20} {
+		got, errs := readAll(s.Cursor(1), 0, most)
+		if len(errs) > 0 {
+			t.Fatal(errs)
+		}
+		checkRecords(t, fmt.Sprint("max ", most), got, want)
+	}
+}
+
+// A run with damage stays, so that readers find out what is lost.
+func TestRunDamageStopsCompaction(t *testing.T) {
+	for _, what := range []string{"record", "page"} {
+		fsys := NewFaultFS(1)
+		fsys.MkdirAll("d")
+		want := smallRun(t, fsys)
+		s := openSet(t, fsys, "d", 9)
+		r := s.runs[9]
+		if at := r.pages[1].offset(); what == "record" {
+			fsys.FlipBit(runName("d", 9), at, 0) // page 1 of log 0 starts with the bytes of a record
+		} else {
+			fsys.FlipBit(runName("d", 9), at-1, 0)
+		}
+		for range 2 {
+			var damage *RunDamage
+			if _, err := s.Compact(context.Background(), []RunID{9}, 10, everythingAlive, CompactOptions{}); !errors.As(err, &damage) {
+				t.Errorf("%s: err %v", what, err)
+			}
+		}
+		if v := s.Victims(nothingAlive, VictimOptions{}); len(v) > 0 {
+			t.Errorf("%s: to be copied again", what)
+		}
+		if records, lost := checkSound(t, s, want, 1000); lost == 0 || records+lost != 21 {
+			t.Errorf("%s: %d records, %d lost", what, records, lost)
+		}
+	}
+}
