@@ -201,6 +201,13 @@ func (p *Pool) Trim() {
 	p.least = len(p.free)
 }
 
+// Charge counts n octets that lie outside the slabs, but keep memory from them, towards the bound; a negative n ends that.
+func (p *Pool) Charge(n int) {
+	if left := p.inUse.Add(int64(n)); n < 0 && left < p.low && p.waiting.Load() {
+		p.wakeWaiters()
+	}
+}
+
 // InUse is how many octets of slabs have references; Free how many wait to be used again.
 func (p *Pool) InUse() int64 { return p.inUse.Load() }
 

@@ -105,15 +105,22 @@ type frameFiller struct {
 	left  int // octets of the body still to come
 	open  int // octets the current frame still takes
 	piece int
+	total int // octets of the message when it is complete; 0: there is room for them
 }
 
 func (f *frameFiller) write(b []byte) {
 	for len(b) > 0 {
 		if f.open == 0 {
 			f.open = min(f.left, f.piece)
+			if f.total > 0 && cap(f.dst)-len(f.dst) < frameOverhead {
+				f.grow(0)
+			}
 			f.dst = appendFrameStart(f.dst, frameBody, f.open)
 		}
 		n := min(f.open, len(b))
+		if cap(f.dst)-len(f.dst) < n+frameOverhead && f.total > 0 {
+			f.grow(n)
+		}
 		f.dst = append(f.dst, b[:n]...)
 		b, f.open, f.left = b[n:], f.open-n, f.left-n
 		if f.open == 0 {
@@ -122,13 +129,20 @@ func (f *frameFiller) write(b []byte) {
 	}
 }
 
+// grow doubles the room, or makes it what the complete message takes: it follows what has come, not what was announced.
+func (f *frameFiller) grow(n int) {
+	size := min(f.total, max(2*cap(f.dst), len(f.dst)+n+frameOverhead))
+	f.dst = append(make([]byte, 0, size), f.dst...)
+}
+
 // Assembly builds a stored message from pieces of a body that come one after the other.
 type Assembly struct{ f frameFiller }
 
 // NewAssembly starts with dst, the message up to its header frame, grows it as pieces come, and cuts the body of size octets into frames of at
 // most frameMax.
 func NewAssembly(dst []byte, size, frameMax int) Assembly {
-	return Assembly{frameFiller{dst: dst, left: size, piece: frameMax - frameOverhead}}
+	piece := frameMax - frameOverhead
+	return Assembly{frameFiller{dst: dst, left: size, piece: piece, total: len(dst) + size + (size+piece-1)/piece*frameOverhead}}
 }
 
 // Write adds the next piece of the body. More than announced is the caller's error.

@@ -32,7 +32,9 @@ func (ch *channel) qos(m *amqp.BasicQos) *amqp.Error {
 	if m.Global {
 		ch.setLimit(uint32(m.PrefetchCount))
 	} else {
+		ch.mu.Lock()
 		ch.prefetch = uint32(m.PrefetchCount)
+		ch.mu.Unlock()
 		ch.setLimit(0)
 	}
 	ch.send(&amqp.BasicQosOk{})
@@ -126,7 +128,9 @@ func (ch *channel) consumeReplies(tag string, m *amqp.BasicConsume) *amqp.Error 
 	if !m.NoWait {
 		ch.send(&amqp.BasicConsumeOk{ConsumerTag: tag})
 	}
+	ch.mu.Lock()
 	ch.replies = k
+	ch.mu.Unlock()
 	ch.conn.server.replies.add(k)
 	return nil
 }
@@ -173,14 +177,13 @@ func (ch *channel) cancel(m *amqp.BasicCancel) {
 		answer(&c.wake)
 		return
 	}
-	c.acks.flush(&c.wake)
 	ch.waiting++
 	k.of.Detach(k.id, queue.Cancel, &c.wake, func() {
 		c.post(func() {
-			ch.mu.Lock()
-			ch.forget(k)
-			ch.mu.Unlock()
-			answer(&c.wake)
+			if ch.state == channelOpen {
+				answer(&c.wake)
+				c.retire(k, &c.wake)
+			}
 			ch.resume()
 		})
 	})
@@ -199,7 +202,6 @@ func (ch *channel) get(m *amqp.BasicGet) *amqp.Error {
 	if err != nil {
 		return err
 	}
-	c.acks.flush(&c.wake)
 	ch.mu.Lock()
 	k := ch.getters[q]
 	ch.mu.Unlock()
@@ -234,6 +236,10 @@ func (ch *channel) getFrom(k *consumer, noAck bool) {
 	k.of.Get(k.id, noAck, &c.wake, func(o queue.Offered, ready uint64, ok bool) {
 		if !ok {
 			ch.reply(&c.wake, &amqp.BasicGetEmpty{})
+			c.server.Counters.GetEmpty.Add(1)
+			ch.mu.Lock()
+			ch.counts.GetEmpty++
+			ch.mu.Unlock()
 		} else {
 			it := item{kind: itemGetOk, channel: ch, offered: o, size: uint32(min(ready, 1<<32-1))}
 			if !noAck {
@@ -259,7 +265,6 @@ func (ch *channel) purge(m *amqp.QueuePurge) *amqp.Error {
 	if err != nil {
 		return err
 	}
-	c.acks.flush(&c.wake)
 	ch.waiting++
 	q.Queue.Purge(&c.wake, func(n uint64) {
 		c.post(func() {

@@ -15,6 +15,8 @@ type channel struct {
 	number uint16
 	id     uint64 // one per channel of the node
 
+	// What others look at, too, is changed under mu: confirms, tx, prefetch, replies, limit.
+
 	state      channelState
 	waiting    int  // operations that have not answered: later frames are parked
 	parked     int  // frames of this channel in conn.parked
@@ -27,16 +29,19 @@ type channel struct {
 	lastQueue  string                   // declared last, what an empty queue name stands for
 	prefetch   uint32                   // of consumers to come
 	replies    *consumer                // direct reply-to
-	published  uint64
 
 	mu        sync.Mutex // guards what follows. Locked alone or under no lock but a queue's
 	ended     bool       // nothing more goes out
 	tag       uint64     // last delivery tag given out
 	unacked   queue.Window[unacked]
 	handles   []*consumer
+	free      []uint32                    // of handles
 	consumers map[string]*consumer        // by tag
 	getters   map[*broker.Queue]*consumer // for basic.get
-	limit     *limiter                    // basic.qos with global; nil: none
+	limit     *limiter                    // basic.qos with global; nil: none. Changed by the reader, who reads it without the mutex
+	counts    ChannelCounts
+
+	uncommitted, unsettled int // publishes and settled deliveries of tx
 }
 
 type channelState uint8
@@ -212,17 +217,21 @@ func (ch *channel) end(then func()) {
 			attached = append(attached, k)
 		}
 	}
-	ch.consumers, ch.getters, ch.handles = nil, nil, nil
+	ch.consumers, ch.getters, ch.handles, ch.free = nil, nil, nil, nil
 	ch.unacked.Clear()
 	ch.mu.Unlock()
 
 	ch.state = channelEnding
 	c.drop(ch, attached)
+	c.dropParked(ch)
 	if ch.tx != nil {
-		ch.tx.rollback(c.server.pool)
+		ch.tx.rollback(c.server)
+	}
+	if ch.confirms != nil {
+		ch.confirms.end()
 	}
 	ch.endReply()
-	ch.content = content{}
+	c.dropContent(&ch.content)
 	c.server.Counters.ChannelsClosed.Add(1)
 	done := countdown(len(attached)+1, func() { c.post(then) })
 	for _, k := range attached {

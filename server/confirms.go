@@ -15,15 +15,17 @@ type confirms struct {
 
 	mu      sync.Mutex // guards what follows; a leaf
 	base    uint64     // publish number of left[0]; all before are announced
-	left    []uint16   // how many queues a publish waits for, and the bits below
+	left    []uint32   // how many queues a publish waits for, and the bits below
 	settled []queue.Range
 	asked   bool   // an item is on its way to the writer
 	item    uint32 // which one; an older one says nothing
+	ended   bool   // the channel is; nothing is announced any more
+	sent    uint64 // publishes announced
 }
 
 const (
-	refusedBit   = 1 << 15
-	announcedBit = 1 << 14
+	refusedBit   = 1 << 31
+	announcedBit = 1 << 30
 	leftMask     = announcedBit - 1
 )
 
@@ -31,24 +33,31 @@ const (
 func (c *confirms) published(queues int) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.left = append(c.left, uint16(min(queues, leftMask)))
+	c.left = append(c.left, uint32(queues))
 	return c.base + uint64(len(c.left)) - 1
 }
 
 // Settled implements queue.Confirms.
 func (c *confirms) Settled(ranges []queue.Range, ok bool, w *queue.Wake) {
 	c.mu.Lock()
+	if c.ended {
+		c.mu.Unlock()
+		return
+	}
+	n := 0
 	for _, r := range ranges {
-		c.settle(r, ok)
+		n += c.settle(r, ok)
 	}
 	item, ask := c.ask()
 	c.mu.Unlock()
+	c.channel.conn.unheard.Add(int64(n))
 	if ask {
 		c.channel.conn.put(w, item)
 	}
 }
 
-func (c *confirms) settle(r queue.Range, ok bool) {
+// settle returns how many publishes of the range wait for nothing more. Called with c.mu held.
+func (c *confirms) settle(r queue.Range, ok bool) (settled int) {
 	for n := r.First; n <= r.Last; n++ {
 		left := &c.left[n-c.base]
 		if !ok {
@@ -60,12 +69,14 @@ func (c *confirms) settle(r queue.Range, ok bool) {
 		if *left&leftMask > 0 {
 			continue
 		}
+		settled++
 		if k := len(c.settled); k > 0 && c.settled[k-1].Last+1 == n {
 			c.settled[k-1].Last = n
 		} else {
 			c.settled = append(c.settled, queue.Range{First: n, Last: n})
 		}
 	}
+	return settled
 }
 
 // ask makes the item that has the writer announce what is settled, if it is not on its way. Called with c.mu held.
@@ -94,10 +105,16 @@ func (c *confirms) postpone() (item, bool) {
 func (c *confirms) append(dst []byte, it *item) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if it.size != c.item {
+	if it.size != c.item || c.ended {
 		return dst
 	}
 	c.asked = false
+	heard := 0
+	for _, r := range c.settled {
+		heard += int(r.Last - r.First + 1)
+	}
+	c.sent += uint64(heard)
+	c.channel.conn.heard(heard)
 	dst, done := c.appendPrefix(dst)
 	end := c.base + uint64(done)
 	for _, r := range c.settled {
@@ -145,4 +162,28 @@ func appendConfirm(dst []byte, channel uint16, number uint64, multiple, ok bool)
 	dst = append(dst, 1, byte(channel>>8), byte(channel), 0, 0, 0, 13, 0, 60, 0, method)
 	dst = binary.BigEndian.AppendUint64(dst, number)
 	return append(dst, flags, 0xCE)
+}
+
+// end forgets everything: the channel has ended, and its number may soon be another's.
+func (c *confirms) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for _, r := range c.settled {
+		n += int(r.Last - r.First + 1)
+	}
+	c.channel.conn.unheard.Add(int64(-n))
+	c.ended, c.left, c.settled = true, nil, nil
+}
+
+// totals are how many publishes are not announced, and sent how many are.
+func (c *confirms) totals() (waiting, sent uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, left := range c.left {
+		if left&announcedBit == 0 {
+			waiting++
+		}
+	}
+	return waiting, c.sent
 }

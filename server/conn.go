@@ -1,6 +1,7 @@
 package server
 
 import (
+	"crypto/tls"
 	"maps"
 	"net"
 	"slices"
@@ -19,7 +20,8 @@ import (
 // written), the mailbox (what the reader shall do) and the counters.
 type conn struct {
 	server *Server
-	socket net.Conn
+	socket net.Conn        // what is read and written: wire, or TLS on it
+	wire   net.Conn        // closed to end the connection at once
 	raw    syscall.RawConn // nil when the socket is not plain TCP
 	id     uint64
 	name   string // "client -> server" addresses, as RabbitMQ names connections
@@ -33,6 +35,7 @@ type conn struct {
 	user         *broker.User
 	vhost        *broker.VHost
 	properties   amqp.Table // the client's
+	secured      *tls.ConnectionState
 	capabilities capabilities
 
 	exchange  sasl
@@ -46,8 +49,20 @@ type conn struct {
 	view      *broker.Scope // of the batch; nil: not open
 	seed      uint64        // of random routing
 	parked    []byte        // frames of channels that wait, in order of arrival
-	admitting bool          // they are handled though there is no room
+	admitting *channel      // whose parked frames are handled though there is no room
+	admitAll  bool          // those of all channels are
 	wanting   bool          // roomCame will be posted
+	leaving   bool          // the peer closes the connection, and what it published before waits for room
+	deaf      bool          // what comes makes no sense any more
+	lost      bool          // the socket is closed
+	counted   bool          // in server.open
+	teardown  teardown
+	looked    bool   // holds was found out in this batch
+	holds     bool   // a channel has unacknowledged deliveries
+	gathered  int    // octets of incomplete contents
+	spare     []byte // for the next content
+	published published
+	acked     uint64 // acknowledgements of the batch
 
 	out    outbox
 	writer writer
@@ -55,8 +70,20 @@ type conn struct {
 	timing timing
 
 	received, sent atomic.Uint64 // octets
-	mu             sync.Mutex    // guards what management looks at: channels, state, vhost, user
+	reads, writes  atomic.Uint64
+	unheard        atomic.Int64  // publishes that are confirmed, and not announced to the peer
+	mu             sync.Mutex    // guards changes of what others look at: channels, what was negotiated, vhost, user
+	shown          atomic.Uint32 // state, for others
 }
+
+// teardown is how far the end of the channels, and of what lives as long as the connection, has come.
+type teardown uint8
+
+const (
+	standing teardown = iota
+	tearing
+	torn
+)
 
 // capabilities are what the client says it understands.
 type capabilities struct {
@@ -90,7 +117,7 @@ func (c *conn) run() {
 		c.runMail()
 		c.consume()
 		c.flush()
-		c.out.drain(maxBacklog)
+		c.shown.Store(uint32(c.state))
 		c.holdReading()
 	}
 }
@@ -100,14 +127,20 @@ func (c *conn) flush() {
 	c.publish()
 	c.acks.flush(&c.wake)
 	c.wake.Flush()
+	c.looked = false
+	c.addPublished()
+	if c.acked > 0 {
+		c.server.Counters.Acked.Add(c.acked)
+		c.acked = 0
+	}
 }
-
-// maxBacklog is how many octets may wait for a peer that asks and does not read, before nothing more is read from it.
-const maxBacklog = 4 << 20
 
 // consume handles the frames in the buffer.
 func (c *conn) consume() {
-	for c.state != closed && c.state != lingering {
+	for c.state != closed && c.state != lingering && !c.deaf {
+		if c.leaving && c.state == running {
+			return // first what was published before comes in
+		}
 		if c.state == wantHeader {
 			if !c.protocolHeader() {
 				return
@@ -136,14 +169,17 @@ func (c *conn) consume() {
 		c.in.skip(n)
 		c.frame(&f)
 	}
-	if c.state == lingering {
+	if c.state == lingering || c.deaf {
 		c.in.skip(len(c.in.bytes()))
 	}
 }
 
 func (c *conn) frameLimit() uint32 {
-	if c.state < wantOpen {
+	switch {
+	case c.state < wantOpen:
 		return amqp.FrameInitialSize
+	case c.frameMax == 0:
+		return maxBody // nothing larger makes sense
 	}
 	return c.frameMax
 }
@@ -154,15 +190,21 @@ func (c *conn) brokenFrame(err *amqp.Error, whole bool) {
 	case c.state < running:
 		c.linger()
 	case c.state != running:
-		if !whole && c.state == closing {
-			c.linger()
+		if !whole {
+			c.deafen()
 		}
 	default:
 		c.fail(err)
 		if !whole {
-			c.linger()
+			c.deafen()
 		}
 	}
+}
+
+// deafen stops listening: nobody knows where the next frame begins. The socket is closed after a pause.
+func (c *conn) deafen() {
+	c.deaf = true
+	c.timing.closeIn(refusalPause)
 }
 
 // frame handles a whole frame.
@@ -199,7 +241,8 @@ func (c *conn) connectionFrame(f *amqp.Frame) {
 	id, args, _ := amqp.SplitMethod(f.Payload)
 	switch id {
 	case amqp.ConnectionCloseID:
-		c.closedByPeer()
+		c.leaving = true
+		c.leave()
 	case amqp.ConnectionUpdateSecretID:
 		var m amqp.ConnectionUpdateSecret
 		if err := m.Decode(args); err != nil {
@@ -221,9 +264,23 @@ func (c *conn) connectionFrame(f *amqp.Frame) {
 	}
 }
 
-// closedByPeer ends the connection at the peer's wish: channels end, exclusive queues go, then close-ok.
+// leave ends the connection at the peer's wish, when everything that came before has been handled.
+func (c *conn) leave() {
+	if !c.leaving || c.state != running {
+		return
+	}
+	if !c.crowded() {
+		c.admitAll = true
+		c.unpark()
+		c.admitAll = false
+	}
+	if len(c.parked) == 0 && c.state == running {
+		c.closedByPeer()
+	}
+}
+
+// closedByPeer ends the connection: channels end, exclusive queues go, then close-ok.
 func (c *conn) closedByPeer() {
-	c.admitParked()
 	c.publish()
 	c.state = ending
 	c.endChannels(func() {
@@ -280,9 +337,20 @@ func (c *conn) endChannels(then func()) {
 	clear(c.channels)
 	c.mu.Unlock()
 	c.last, c.parked = nil, nil
-	rest := func() { c.post(then) }
+	c.teardown = tearing
+	over := func() {
+		c.post(func() {
+			c.teardown = torn
+			then()
+		})
+	}
+	rest := over
 	if c.vhost != nil {
-		rest = func() { c.vhost.ConnectionClosed(c.id, &queue.Wake{}, func() { c.post(then) }) }
+		rest = func() {
+			var w queue.Wake
+			c.vhost.ConnectionClosed(c.id, &w, over)
+			w.Flush()
+		}
 	}
 	done := countdown(len(channels)+1, rest)
 	for _, ch := range channels {
@@ -294,27 +362,29 @@ func (c *conn) endChannels(then func()) {
 // end leaves nothing behind.
 func (c *conn) end() {
 	c.timing.stop()
-	c.socket.Close()
-	if c.state < ending {
+	c.wire.Close()
+	if c.teardown == standing {
 		c.publish()
 		c.state = ending
-		c.endChannels(func() { c.state = closed })
-		for c.runMail(); c.state != closed; c.runMail() {
-			c.mail.wait()
-		}
+		c.endChannels(func() {})
+	}
+	for c.runMail(); c.teardown != torn; c.runMail() {
+		c.mail.wait()
 	}
 	c.mail.end()
 	c.flush()
 	c.shut()
+	c.out.wait()
 	c.in.drop()
+	c.shown.Store(uint32(closed))
 	c.server.remove(c)
 }
 
-// broken is told by the writer that the socket takes no more.
-func (c *conn) broken() { c.socket.Close() }
-
-// wrote counts octets written.
-func (c *conn) wrote(n int) { c.sent.Add(uint64(n)) }
+// cut closes the socket; the reader finds out. Anybody may call it.
+func (c *conn) cut() {
+	c.wire.Close()
+	c.post(func() { c.lost = true })
+}
 
 // isPublish looks at the payload of a method frame.
 func isPublish(p []byte) bool {

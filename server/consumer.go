@@ -29,6 +29,7 @@ type consumer struct {
 	// Guarded by channel.mu.
 	unacked   int
 	cancelled bool
+	retired   bool // nothing of it is on its way to the peer any more
 }
 
 // deliverHead encodes a basic.deliver frame up to the delivery tag, its size left open.
@@ -38,7 +39,7 @@ func deliverHead(channel uint16, tag string) []byte {
 }
 
 // Cancelled implements queue.Outlet: the queue is gone.
-func (k *consumer) Cancelled(*queue.Wake) {
+func (k *consumer) Cancelled(w *queue.Wake) {
 	ch := k.channel
 	ch.mu.Lock()
 	if k.cancelled || ch.ended {
@@ -46,13 +47,13 @@ func (k *consumer) Cancelled(*queue.Wake) {
 		return
 	}
 	k.cancelled = true
-	ch.forget(k)
 	if k.getter {
 		delete(ch.getters, k.of)
 	} else {
 		delete(ch.consumers, k.tag)
 	}
 	ch.mu.Unlock()
+	ch.conn.retire(k, w)
 	if !k.getter && ch.conn.capabilities.cancelNotify {
 		// Through the mailbox: whoever deleted the queue gets the answer to that first.
 		ch.conn.post(func() {
@@ -65,3 +66,8 @@ func (k *consumer) Cancelled(*queue.Wake) {
 
 // Activity implements queue.Outlet.
 func (k *consumer) Activity(bool) {}
+
+// retire has the writer free the consumer's handle when it has written everything that the queue offered to it.
+func (c *conn) retire(k *consumer, w *queue.Wake) {
+	c.put(w, item{kind: itemRetire, channel: k.channel, consumer: k})
+}

@@ -8,17 +8,18 @@ import (
 )
 
 // content is a basic.publish that is looked at frame by frame: because it is large, cut into pieces, interleaved with
-// other channels, or wrong. Its memory grows with what has arrived, not with what was announced.
+// other channels, or wrong. Its memory grows with what has arrived, not with what was announced, and is counted in the
+// pool meanwhile.
 type content struct {
-	in      incoming
-	stage   contentStage
-	names   []byte // in.names lies here
-	head    []byte // in.header lies here
-	size    uint64 // of the body, as announced
-	left    uint64
-	discard bool // the body is too large for max_message_size: count it, keep nothing
-	bytes   []byte
-	frames  queue.Assembly
+	stage                contentStage
+	mandatory, immediate bool
+	discard              bool   // the body is too large for max_message_size: count it, keep nothing
+	size                 uint64 // of the body, as announced
+	left                 uint64
+	bytes                []byte // the message as it will be stored; only exchange and key until the header comes
+	names                int    // octets of exchange and key
+	frames               queue.Assembly
+	charged              int // octets counted in the pool
 }
 
 type contentStage uint8
@@ -55,6 +56,9 @@ func (ch *channel) contentFrame(f *amqp.Frame) *amqp.Error {
 		return amqp.Errorf(amqp.FrameError, "content body frame exceeds remaining content size").In(amqp.BasicPublishID)
 	}
 	p.left -= uint64(len(f.Payload))
+	if p.left > 0 && !ch.conn.charge(p, len(f.Payload)) {
+		return amqp.Errorf(amqp.ResourceError, "too many octets of incomplete contents on one connection").In(amqp.BasicPublishID)
+	}
 	if !p.discard {
 		p.frames.Write(f.Payload)
 	}
@@ -64,15 +68,34 @@ func (ch *channel) contentFrame(f *amqp.Frame) *amqp.Error {
 	return nil
 }
 
-// begin starts a content with its method.
-func (p *content) begin(m *amqp.BasicPublish) {
-	names := append(p.names[:0], byte(len(m.Exchange)))
-	names = append(names, m.Exchange...)
-	names = append(names, byte(len(m.RoutingKey)))
-	names = append(names, m.RoutingKey...)
-	p.names = names
-	p.in = incoming{names: names, mandatory: m.Mandatory, immediate: m.Immediate}
-	p.stage = wantContentHeader
+// charge counts octets of an incomplete content in the pool. It returns false when the connection's incomplete contents
+// are more than one connection may keep the node's memory from others with.
+func (c *conn) charge(p *content, n int) bool {
+	if p.discard {
+		return true
+	}
+	p.charged += n
+	c.gathered += n
+	c.server.pool.Charge(n)
+	return c.gathered <= max(c.server.options.MaxMessageSize+1<<20, int(c.server.pool.Bound()/4))
+}
+
+// dropContent forgets what has arrived of a content.
+func (c *conn) dropContent(p *content) {
+	c.gathered -= p.charged
+	c.server.pool.Charge(-p.charged)
+	*p = content{}
+}
+
+// beginContent starts a content with its method.
+func (ch *channel) beginContent(m *amqp.BasicPublish) {
+	p, c := &ch.content, ch.conn
+	b := append(c.spare[:0], byte(len(m.Exchange)))
+	c.spare = nil
+	b = append(b, m.Exchange...)
+	b = append(b, byte(len(m.RoutingKey)))
+	b = append(b, m.RoutingKey...)
+	*p = content{stage: wantContentHeader, mandatory: m.Mandatory, immediate: m.Immediate, bytes: b, names: len(b)}
 }
 
 func (ch *channel) contentHeader(payload []byte) *amqp.Error {
@@ -82,13 +105,14 @@ func (ch *channel) contentHeader(payload []byte) *amqp.Error {
 		return amqp.Errorf(amqp.FrameError, "content body size %d exceeds maximum allowed size %d", p.size, maxBody).In(amqp.BasicPublishID)
 	}
 	p.left = p.size
-	p.head = append(p.head[:0], payload...)
-	p.in.header = p.head
 	p.discard = p.size > uint64(ch.conn.server.options.MaxMessageSize)
 	p.stage = wantBody
 	if !p.discard {
-		exchange, key := p.in.split()
-		p.bytes = queue.AppendStored(p.bytes[:0], exchange, key, p.head)
+		if p.left > 0 && !ch.conn.charge(p, len(payload)) {
+			return amqp.Errorf(amqp.ResourceError, "too many octets of incomplete contents on one connection").In(amqp.BasicPublishID)
+		}
+		exchange, key := splitNames(p.bytes)
+		p.bytes = queue.AppendStored(p.bytes[:0], exchange, key, payload) // exchange and key stay where they are
 		p.frames = queue.NewAssembly(p.bytes, int(p.size), int(ch.conn.pieceMax()))
 	}
 	if p.left == 0 {
@@ -105,26 +129,32 @@ func (c *conn) pieceMax() uint32 {
 	return min(c.frameMax, 128<<10)
 }
 
+// maxSpareContent is the largest buffer that a connection keeps for its next content.
+const maxSpareContent = 16 << 10
+
 func (ch *channel) contentComplete() {
-	c, p := ch.conn, &ch.content
-	p.stage = noContent
+	c, p := ch.conn, ch.content
+	ch.content.bytes = nil
+	c.dropContent(&ch.content)
 	if p.discard {
 		limit := c.server.options.MaxMessageSize
 		c.raise(ch, amqp.Errorf(amqp.PreconditionFailed, "message size %d is larger than configured max size %d", p.size, limit).In(amqp.BasicPublishID))
 		return
 	}
+	b := p.frames.Bytes()
+	in := incoming{names: b[:p.names], mandatory: p.mandatory, immediate: p.immediate, header: queue.ParseStored(b).Header}
 	m := queue.Message{Size: uint32(p.size), TTL: -1}
-	p.bytes = p.frames.Bytes()
-	if len(p.bytes) <= inPlaceBody {
-		ref, dst := c.server.pool.Reserve(len(p.bytes), 1)
-		copy(dst, p.bytes)
-		m.Ref = ref
+	if len(b) <= inPlaceBody {
+		var dst []byte
+		m.Ref, dst = c.server.pool.Reserve(len(b), 1)
+		copy(dst, b)
 	} else {
-		m.Ref = c.server.pool.Adopt(p.bytes, 1)
-		p.bytes = nil
+		m.Ref = c.server.pool.Adopt(b, 1)
 	}
-	p.frames = queue.Assembly{}
-	if err := c.accept(ch, &p.in, m, false, func() {}); err != nil {
+	if err := c.accept(ch, &in, m, false, func() {}); err != nil {
 		c.raise(ch, err.In(amqp.BasicPublishID))
+	}
+	if cap(b) <= maxSpareContent {
+		c.spare = b
 	}
 }

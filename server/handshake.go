@@ -3,7 +3,9 @@ package server
 import (
 	"crypto/tls"
 	"net"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
@@ -21,7 +23,9 @@ func (c *conn) protocolHeader() bool {
 		// Whoever speaks something else learns what is spoken here.
 		c.putText(&c.wake, func(dst []byte) []byte { return append(dst, amqp.ProtocolHeader...) })
 		c.out.seal()
+		c.socket.SetWriteDeadline(time.Now().Add(time.Second))
 		c.wake.Flush()
+		c.out.wait()
 		c.state = closed
 		return true
 	}
@@ -78,7 +82,10 @@ func (c *conn) handshake(f *amqp.Frame) {
 }
 
 func (c *conn) startOk(m *amqp.ConnectionStartOk) {
+	c.mu.Lock()
 	c.properties = append(amqp.Table(nil), m.ClientProperties...)
+	c.mechanism = m.Mechanism
+	c.mu.Unlock()
 	if v, ok := c.properties.Get("capabilities"); ok {
 		list, _ := v.Table()
 		has := func(name string) bool {
@@ -92,7 +99,6 @@ func (c *conn) startOk(m *amqp.ConnectionStartOk) {
 			blocked:                    has("connection.blocked"),
 		}
 	}
-	c.mechanism = m.Mechanism
 	for _, name := range c.mechanisms() {
 		if name == m.Mechanism {
 			c.exchange = c.newSASL(name)
@@ -143,14 +149,17 @@ func (c *conn) tuneOk(m *amqp.ConnectionTuneOk) {
 		c.linger()
 		return
 	}
+	c.mu.Lock()
 	c.frameMax, c.channelMax, c.heartbeat = m.FrameMax, m.ChannelMax, m.Heartbeat
+	c.mu.Unlock()
 	c.timing.heartbeats(m.Heartbeat)
 	c.state = wantOpen
 }
 
 func (c *conn) open(m *amqp.ConnectionOpen) {
 	var err *amqp.Error
-	if limit := c.server.options.ConnectionMax; limit >= 0 && c.server.open.Load() >= int64(limit) {
+	c.counted = true
+	if open, limit := c.server.open.Add(1), c.server.options.ConnectionMax; limit >= 0 && open > int64(limit) {
 		err = amqp.Errorf(amqp.NotAllowed, "connection refused: node connection limit (%d) is reached", limit)
 	}
 	var v *broker.VHost
@@ -164,19 +173,25 @@ func (c *conn) open(m *amqp.ConnectionOpen) {
 	c.mu.Lock()
 	c.vhost = v
 	c.mu.Unlock()
+	if c.server.broker.VHost(v.Name) != v { // deleted since, by one who may not have found this connection
+		c.fail(amqp.Errorf(amqp.ConnectionForced, "vhost '%s' is deleted", v.Name))
+		return
+	}
 	c.timing.keep()
-	c.server.open.Add(1)
 	c.server.log.Info("connection opened", "connection", c.name, "user", c.user.Name, "vhost", v.Name)
 	c.state = running
 	c.send(&amqp.ConnectionOpenOk{})
 }
+
+// known are the mechanisms that newSASL has.
+var known = []string{"PLAIN", "AMQPLAIN", "ANONYMOUS", "EXTERNAL", "RABBIT-CR-DEMO"}
 
 // mechanisms are those offered on this connection.
 func (c *conn) mechanisms() []string {
 	_, encrypted := c.socket.(*tls.Conn)
 	var list []string
 	for _, m := range c.server.options.Mechanisms {
-		if m == "EXTERNAL" && !encrypted {
+		if m == "EXTERNAL" && !encrypted || !slices.Contains(known, m) {
 			continue
 		}
 		list = append(list, m)

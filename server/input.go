@@ -1,6 +1,7 @@
 package server
 
 import (
+	"crypto/tls"
 	"errors"
 	"io"
 	"os"
@@ -22,8 +23,7 @@ type input struct {
 	small []byte      // where a TLS socket is read into
 	read  func(fd uintptr) bool
 	err   error
-	reads uint64 // for tests: how many reads brought octets
-	mail  bool   // fill returned because there is mail
+	mail  bool // fill returned because there is mail
 }
 
 const (
@@ -52,13 +52,16 @@ func (in *input) need(b []byte) {
 		return
 	}
 	size := int(b[3])<<24 | int(b[4])<<16 | int(b[5])<<8 | int(b[6])
-	if want := size + head + 1; want > queue.SlabSize && want > len(in.large) {
-		large := make([]byte, want)
-		in.w = copy(large, b)
-		in.r = 0
-		in.release()
-		in.large = large
+	want := size + head + 1
+	if want <= queue.SlabSize || in.large != nil && in.w < len(in.large) {
+		return
 	}
+	// It grows with what has come, not with what was announced.
+	large := make([]byte, min(want, max(2*queue.SlabSize, 2*len(b))))
+	in.w = copy(large, b)
+	in.r = 0
+	in.release()
+	in.large = large
 }
 
 // tidy makes room for the next read after everything whole was handled.
@@ -106,6 +109,14 @@ func (in *input) putAside() {
 	if in.slab == nil || in.w-in.r > maxRest {
 		return
 	}
+	in.lend()
+}
+
+// lend empties the buffer, so that the pool has the slab.
+func (in *input) lend() {
+	if in.slab == nil {
+		return
+	}
 	if n := in.w - in.r; n > 0 {
 		in.rest = append(in.rest[:0], in.bytes()...)
 	} else if cap(in.rest) > 0 {
@@ -142,8 +153,7 @@ func (c *conn) initInput() {
 				in.err = io.EOF
 			default:
 				in.w += n
-				in.reads++
-				c.received.Add(uint64(n))
+				c.read(n)
 			}
 			return true
 		}
@@ -181,21 +191,37 @@ func (c *conn) fillTLS() error {
 	if !c.mail.rest() {
 		return nil
 	}
-	n, err := c.socket.Read(in.small)
+	room := queue.SlabSize - len(in.rest)
+	if b := in.buffer(); b != nil {
+		if in.r > 0 && len(b)-in.w < len(in.small) {
+			in.w = copy(b, in.bytes())
+			in.r = 0
+		}
+		room = len(b) - in.w
+	}
+	n, err := c.socket.Read(in.small[:min(len(in.small), room)])
 	if n > 0 {
 		if in.buffer() == nil {
 			in.borrow()
 		}
-		if room := len(in.buffer()) - in.w; room < n { // the frame did not fit: it will, once moved to the front
-			in.w = copy(in.buffer(), in.bytes())
-			in.r = 0
+		if c.secured == nil {
+			state := c.socket.(*tls.Conn).ConnectionState()
+			c.mu.Lock()
+			c.secured = &state
+			c.mu.Unlock()
 		}
 		in.w += copy(in.buffer()[in.w:], in.small[:n])
-		in.reads++
-		c.received.Add(uint64(n))
+		c.read(n)
 		if n == len(in.small) && n < 16<<10 {
 			in.small = make([]byte, 16<<10)
 		}
+		err = nil // if it stays, it comes again
 	}
 	return err
+}
+
+// read counts a read that brought octets.
+func (c *conn) read(n int) {
+	c.received.Add(uint64(n))
+	c.reads.Add(1)
 }

@@ -44,9 +44,12 @@ func (c *conn) inspect(ch *channel, in *incoming, m *queue.Message) *amqp.Error 
 	if same && len(more) == 0 {
 		return nil
 	}
-	if same { // the memory is of messages without further keys
+	if same { // the memory is of messages without further keys, and perhaps of a topology that has changed just now
 		r.forget()
-		x = c.scope().Exchange(exchange)
+		var err *amqp.Error
+		if x, err = c.scope().Publishable(c.user, exchange); err != nil {
+			return err
+		}
 	}
 	return c.findRoute(ch, in, x, key, more, &h)
 }

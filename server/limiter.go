@@ -27,13 +27,16 @@ func (l *limiter) Acquire() bool {
 	}
 }
 
-// setLimit sets the limit of the channel; 0 removes it. It holds for all its consumers, also those that are there.
+// setLimit sets the limit of the channel; 0 removes it. It holds for the consumers that came when there was one, or that
+// come later.
 func (ch *channel) setLimit(n uint32) {
 	if ch.limit == nil {
 		if n == 0 {
 			return
 		}
+		ch.mu.Lock()
 		ch.limit = new(limiter)
+		ch.mu.Unlock()
 	}
 	ch.limit.max.Store(int64(n))
 	ch.wakeRefused()

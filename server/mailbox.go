@@ -11,6 +11,9 @@ type mailbox struct {
 	ended  bool
 	more   sync.Cond // work has come, or the end
 	kick   func()    // makes a sleeping reader return from its read
+
+	doing []func() // the reader's: taken out of work
+	done  int      // of doing
 }
 
 // post has the reader run f. After the connection's end it does nothing.
@@ -60,19 +63,21 @@ func (m *mailbox) end() {
 	m.mu.Unlock()
 }
 
-// runMail does what was posted, and what that posts.
+// runMail does what was posted, and what that posts, in the order of posting even where that runs it again.
 func (c *conn) runMail() {
 	m := &c.mail
 	for {
-		m.mu.Lock()
-		work := m.work
-		m.work = nil
-		m.mu.Unlock()
-		if len(work) == 0 {
-			return
+		if m.done == len(m.doing) {
+			clear(m.doing)
+			m.mu.Lock()
+			m.doing, m.work = m.work, m.doing[:0]
+			m.mu.Unlock()
+			if m.done = 0; len(m.doing) == 0 {
+				return
+			}
 		}
-		for _, f := range work {
-			f()
-		}
+		f := m.doing[m.done]
+		m.done++
+		f()
 	}
 }

@@ -21,7 +21,7 @@ func (c *conn) channelMethod(ch *channel, f *amqp.Frame) {
 			c.fail(amqp.DecodeError(id, args, err))
 			return
 		}
-		ch.content.begin(&m)
+		ch.beginContent(&m)
 		return
 	}
 	m := amqp.NewMethod(id)
@@ -37,6 +37,9 @@ func (c *conn) channelMethod(ch *channel, f *amqp.Frame) {
 		return
 	}
 	c.publish()
+	if id != amqp.BasicNackID && id != amqp.BasicRejectID { // those gather; all else finds them done
+		c.acks.flush(&c.wake)
+	}
 	if err := ch.do(m); err != nil {
 		c.raise(ch, err.In(id))
 	}
@@ -129,7 +132,9 @@ func (ch *channel) selectConfirms(m *amqp.ConfirmSelect) *amqp.Error {
 		return amqp.Errorf(amqp.PreconditionFailed, "cannot switch from tx to confirm mode")
 	}
 	if ch.confirms == nil {
+		ch.mu.Lock()
 		ch.confirms = &confirms{channel: ch, base: 1}
+		ch.mu.Unlock()
 	}
 	if !m.NoWait {
 		ch.send(&amqp.ConfirmSelectOk{})
@@ -142,7 +147,9 @@ func (ch *channel) selectTx() *amqp.Error {
 		return amqp.Errorf(amqp.PreconditionFailed, "cannot switch from confirm to tx mode")
 	}
 	if ch.tx == nil {
+		ch.mu.Lock()
 		ch.tx = &transaction{}
+		ch.mu.Unlock()
 	}
 	ch.send(&amqp.TxSelectOk{})
 	return nil

@@ -22,9 +22,11 @@ type outbox struct {
 	text    []byte      // encoded frames of itemText items, one after the other
 	needy   []*consumer // whose queue waits to hear that what it offered was taken
 	bytes   int         // about what items will take on the wire
+	asked   int         // those of them that the peer asks for one by one: everything but what queues offer
 	running bool        // somebody writes
-	taken   sync.Cond   // bytes has become less
+	idle    sync.Cond   // nobody writes any more
 	waked   bool        // in somebody's Wake list
+	hungry  bool        // the reader waits until there is less to write
 	sealed  bool        // nothing is accepted any more; what is there is still written
 	closed  bool        // nothing is written any more
 }
@@ -36,6 +38,7 @@ const (
 	itemDeliver                 // to consumer
 	itemGetOk                   // to channel; size is the number of messages left
 	itemConfirm                 // ask channel for what is confirmed
+	itemRetire                  // nothing more comes for consumer: its handle is free when all is acknowledged
 )
 
 // item is one thing to write. Deliveries hold a reference to their message.
@@ -51,9 +54,18 @@ const (
 	// inlineBytes is how much the goroutine that woke the outbox writes itself.
 	inlineBytes = 16 << 10
 	// writeBytes is how much one write gathers.
-	writeBytes = 256 << 10
+	writeBytes = 320 << 10
 	// outletBytes is how much waits for one consumer before its queue pauses.
 	outletBytes = 256 << 10
+	// maxBacklog is how many octets may wait for a peer that asks and does not read, before nothing more is read from it.
+	maxBacklog = 4 << 20
+	// maxReplies is how many may wait before direct replies to such a peer are dropped, as others ask for those.
+	maxReplies = 64 << 20
+	// maxUnheard is how many publishes may be confirmed to a peer that does not read, before nothing more is read from it.
+	maxUnheard = 256 << 10
+	// keepItems and keepText are what a connection keeps for what it has to write next.
+	keepItems = 4 << 10
+	keepText  = 64 << 10
 )
 
 // add notes that the outbox has something and returns whether its owner must put it into a Wake list. Called with o.mu.
@@ -82,6 +94,7 @@ func (c *conn) putText(w *queue.Wake, encode func(dst []byte) []byte) bool {
 	} else {
 		o.items = append(o.items, item{kind: itemText, size: uint32(n)})
 	}
+	o.asked += n
 	wake := o.add(n)
 	o.mu.Unlock()
 	if wake {
@@ -94,15 +107,18 @@ func (c *conn) putText(w *queue.Wake, encode func(dst []byte) []byte) bool {
 func (c *conn) put(w *queue.Wake, it item) {
 	o := &c.out
 	o.mu.Lock()
-	if o.sealed {
+	reply := it.kind == itemDeliver
+	if o.sealed || reply && (it.consumer.gone || o.asked > maxReplies) {
 		o.mu.Unlock()
-		if it.kind == itemDeliver || it.kind == itemGetOk {
+		if reply || it.kind == itemGetOk {
 			c.server.pool.Release(it.offered.Message.Ref.Slab, 1)
 		}
 		return
 	}
+	n := int(it.offered.Message.Ref.Len) + 64
 	o.items = append(o.items, it)
-	wake := o.add(int(it.offered.Message.Ref.Len) + 64)
+	o.asked += n
+	wake := o.add(n)
 	o.mu.Unlock()
 	if wake {
 		w.Add(c)
@@ -126,7 +142,7 @@ func (k *consumer) Offer(ds []queue.Offered, w *queue.Wake) bool {
 	bytes := 0
 	for i := range ds {
 		bytes += int(ds[i].Message.Ref.Len) + 64
-		o.items = append(o.items, item{kind: itemDeliver, consumer: k, offered: ds[i]})
+		o.items = append(o.items, item{kind: itemDeliver, consumer: k, channel: k.channel, offered: ds[i]})
 	}
 	k.offered += len(ds)
 	k.pending += bytes
@@ -143,32 +159,78 @@ func (k *consumer) Offer(ds []queue.Offered, w *queue.Wake) bool {
 	return !full
 }
 
-// taken is what a writer took out of an outbox.
+// taken is what a writer took out of an outbox. What it has not encoded yet begins at items[next] and text[at:].
 type taken struct {
-	items []item
-	text  []byte
-	needy []*consumer
+	items    []item
+	text     []byte
+	needy    []*consumer
+	next, at int
+	hungry   bool // the reader waits for all of it to be encoded
 }
 
-// take moves everything into t, whose previous contents were written and are used again. When there is nothing, it
-// returns false, and with park set the caller is no longer the writer.
-func (o *outbox) take(t *taken, park bool) bool {
+func (t *taken) more() bool { return t.next < len(t.items) }
+
+// take moves everything into t, all of which was encoded and is used again. When there is nothing, it returns false, and
+// with park set the caller is no longer the writer.
+func (c *conn) take(t *taken, park bool) bool {
+	o := &c.out
 	clear(t.items) // they hold pointers
+	t.next, t.at = 0, 0
+	if cap(t.items) > keepItems {
+		t.items = nil
+	}
+	if cap(t.text) > keepText {
+		t.text = nil
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.waked = false
 	if len(o.items) == 0 || o.closed {
-		o.running = !park
+		t.items = t.items[:0]
+		if park {
+			c.parkWriter()
+		}
 		return false
 	}
 	t.items, o.items = o.items, t.items[:0]
 	t.text, o.text = o.text, t.text[:0]
 	t.needy, o.needy = o.needy, t.needy[:0]
-	o.bytes, o.waked = 0, false
-	o.taken.Broadcast()
+	t.hungry, o.hungry = o.hungry, false
+	o.bytes, o.asked = 0, 0
 	for _, k := range t.needy {
 		k.needy, k.offered, k.pending = false, 0, 0
 	}
 	return true
+}
+
+// parkWriter says that nobody writes any more. Called with o.mu held.
+func (c *conn) parkWriter() {
+	o := &c.out
+	o.running = false
+	o.idle.Broadcast()
+	if o.hungry {
+		o.hungry = false
+		c.post(func() {})
+	}
+}
+
+// wait returns when nobody writes.
+func (o *outbox) wait() {
+	o.mu.Lock()
+	for o.running {
+		o.idle.Wait()
+	}
+	o.mu.Unlock()
+}
+
+// congested reports whether the peer has more coming than it may let wait. The reader gets mail when that may have
+// changed.
+func (c *conn) congested() bool {
+	o := &c.out
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.hungry = !o.closed && (o.asked > maxBacklog || c.unheard.Load() > maxUnheard)
+	return o.hungry
 }
 
 // drop takes out the deliveries of a channel that ends; what is already with the writer goes its way.
@@ -179,9 +241,14 @@ func (c *conn) drop(ch *channel, consumers []*consumer) {
 	keep := o.items[:0]
 	for _, it := range o.items {
 		switch {
-		case it.kind == itemDeliver && it.consumer.channel == ch, it.kind == itemGetOk && it.channel == ch:
+		case it.channel == ch && (it.kind == itemDeliver || it.kind == itemGetOk):
 			release.Add(it.offered.Message.Ref.Slab)
-		case it.kind == itemConfirm && it.channel == ch:
+			n := int(it.offered.Message.Ref.Len) + 64
+			o.bytes -= n
+			if it.kind == itemGetOk || it.consumer.queue == nil {
+				o.asked -= n
+			}
+		case it.kind != itemText && it.channel == ch:
 		default:
 			keep = append(keep, it)
 		}
@@ -207,7 +274,6 @@ func (c *conn) shut() {
 		}
 	}
 	o.items, o.text, o.needy = nil, nil, nil
-	o.taken.Broadcast()
 	o.mu.Unlock()
 	release.Flush()
 }
@@ -216,14 +282,5 @@ func (c *conn) shut() {
 func (o *outbox) seal() {
 	o.mu.Lock()
 	o.sealed = true
-	o.mu.Unlock()
-}
-
-// drain waits while more than limit octets wait to be written.
-func (o *outbox) drain(limit int) {
-	o.mu.Lock()
-	for o.bytes > limit && !o.closed {
-		o.taken.Wait()
-	}
 	o.mu.Unlock()
 }

@@ -16,12 +16,14 @@ func (c *conn) park(ch *channel, f *amqp.Frame) {
 				return
 			}
 		case amqp.ChannelCloseID:
-			if ch.waiting == 0 {
-				c.admitParked()
-				if c.channels[ch.number] == ch && ch.state == channelOpen {
-					c.channelMethod(ch, f)
+			if ch.waiting == 0 && !c.crowded() {
+				c.admitting = ch
+				c.unpark()
+				c.admitting = nil
+				if ch.waiting == 0 && ch.parked == 0 {
+					c.channelFrame(f)
+					return
 				}
-				return
 			}
 		default:
 			if ch.committing {
@@ -40,7 +42,7 @@ func (c *conn) mustPark(ch *channel, f *amqp.Frame) bool {
 	if ch.waiting > 0 || ch.parked > 0 {
 		return true
 	}
-	if c.admitting || ch.content.stage != noContent || f.Type != amqp.FrameMethod || !isPublish(f.Payload) || !c.server.full(c) {
+	if c.admitting == ch || c.admitAll || ch.content.stage != noContent || f.Type != amqp.FrameMethod || !isPublish(f.Payload) || !c.server.full(c) {
 		return false
 	}
 	if !c.wanting {
@@ -81,21 +83,55 @@ func (c *conn) unpark() {
 	}
 }
 
-// admitParked handles everything that waits for room though there is none: the peer leaves, and at most maxParked octets
-// come in on top of the bound.
-func (c *conn) admitParked() {
-	c.admitting = true
-	c.unpark()
-	c.admitting = false
+// dropParked forgets the parked frames of a channel that ends: its number may be another's by the time there is room.
+func (c *conn) dropParked(ch *channel) {
+	if ch.parked == 0 {
+		return
+	}
+	ch.parked = 0
+	frames := c.parked
+	keep := frames[:0]
+	for len(frames) > 0 {
+		f, n, _ := amqp.ParseFrame(frames, 0)
+		if f.Channel != ch.number {
+			keep = append(keep, frames[:n]...)
+		}
+		frames = frames[n:]
+	}
+	c.parked = keep
 }
 
-// holdReading waits, while too much is parked, for something to happen. The peer's silence is not held against it then.
+// crowded reports whether so much more than the bound is in use that even what a peer published before it closed a channel
+// or the connection has to wait. Below that a close is not kept back: at most maxParked octets come in.
+func (c *conn) crowded() bool {
+	p := c.server.pool
+	return p.InUse() >= p.Bound()+p.Bound()/4
+}
+
+// held reports whether nothing may be read for now.
+func (c *conn) held() bool {
+	if c.lost || c.state == closed {
+		return false
+	}
+	return c.state == running && (c.leaving || len(c.parked) > maxParked) || c.congested()
+}
+
+// holdReading waits while too much is parked, or waits to be written. The peer's silence is not held against it then.
 func (c *conn) holdReading() {
-	for len(c.parked) > maxParked && c.state == running {
-		c.timing.reading(false)
+	if !c.held() {
+		return
+	}
+	c.timing.reading(false)
+	if c.state == running {
+		c.shown.Store(inFlow)
+	}
+	for c.held() {
+		c.in.lend()
 		c.mail.wait()
 		c.runMail()
+		c.leave()
 		c.flush()
 	}
+	c.shown.Store(uint32(c.state))
 	c.timing.reading(true)
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"encoding/binary"
+	"sync"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
@@ -14,16 +15,19 @@ import (
 type publisher struct {
 	groups   []*group
 	channels []*channel // that have groups
-	spare    []*group
-	bytes    int // of messages that lie in the read buffer
-	unheld   int // references to them that the queues will hold
+	bytes    int        // of messages that lie in the read buffer
+	unheld   int        // references to them that the queues will hold
 }
 
 // group is messages of one channel for the same queues.
 type group struct {
-	queues []*broker.Queue
-	batch  queue.Batch
+	channel *channel
+	queues  []*broker.Queue
+	batch   queue.Batch
 }
+
+// spareGroups are shared: a connection at rest has none.
+var spareGroups = sync.Pool{New: func() any { return new(group) }}
 
 const (
 	// inPlaceBody is the largest body that is left where it was read.
@@ -97,7 +101,6 @@ func (c *conn) fastPublish(b []byte, f *amqp.Frame, n int) (taken int, more bool
 	if bits&^1 == 0 && simple(header, &m) && ch.sameRoute(names) && len(ch.route.queues) > 0 {
 		moveNames(b, names)
 		c.enqueue(ch, m, true)
-		ch.published++
 		return whole, false
 	}
 	in := incoming{names: names, mandatory: bits&1 != 0, immediate: bits&2 != 0, header: header}
@@ -119,6 +122,7 @@ func moveNames(b, names []byte) {
 // simple reports whether the properties are at most a delivery mode, and sets what follows from it.
 func simple(header []byte, m *queue.Message) bool {
 	switch {
+	case len(header) < 14:
 	case header[12] == 0x10 && header[13] == 0 && len(header) == 15:
 		if header[14] == amqp.Persistent {
 			m.Flags |= queue.Persistent
@@ -180,12 +184,8 @@ func (c *conn) groupOf(ch *channel) *group {
 			break
 		}
 	}
-	var g *group
-	if n := len(p.spare); n > 0 {
-		g, p.spare = p.spare[n-1], p.spare[:n-1]
-	} else {
-		g = new(group)
-	}
+	g := spareGroups.Get().(*group)
+	g.channel = ch
 	g.queues = append(g.queues[:0], queues...)
 	if ch.confirms != nil {
 		g.batch.Confirms = ch.confirms
@@ -234,19 +234,15 @@ func (c *conn) publish() {
 		for _, q := range g.queues {
 			q.Publish(&g.batch, &c.wake)
 		}
+		c.countPublished(g.channel, len(g.batch.Messages))
 		clear(g.queues)
+		g.channel = nil
 		g.batch.Messages, g.batch.Numbers, g.batch.Confirms = g.batch.Messages[:0], g.batch.Numbers[:0], nil
-		p.spare = append(p.spare, g)
+		spareGroups.Put(g)
 		groups[i] = nil
 	}
 	p.groups = groups[:0]
-	if len(p.spare) > maxSpare {
-		clear(p.spare[maxSpare:])
-		p.spare = p.spare[:maxSpare]
-	}
 }
-
-const maxSpare = 32
 
 // settleBuffer decides about messages that lie in the read buffer: when they are most of it the buffer is theirs,
 // otherwise they are copied together, so that sixteen octets do not hold on to a slab.
@@ -284,9 +280,11 @@ type incoming struct {
 	rewritten            []byte // the header to store instead; nil: as it came
 }
 
-func (in *incoming) split() (exchange, key []byte) {
-	n := 1 + int(in.names[0])
-	return in.names[1:n], in.names[n+1:]
+func (in *incoming) split() (exchange, key []byte) { return splitNames(in.names) }
+
+func splitNames(names []byte) (exchange, key []byte) {
+	n := 1 + int(names[0])
+	return names[1:n], names[n+1:]
 }
 
 // accept checks and routes a complete message and gathers it for its queues, or keeps it for the transaction. m lies in
@@ -309,10 +307,12 @@ func (c *conn) accept(ch *channel, in *incoming, m queue.Message, inBuffer bool,
 	queues := ch.route.queues
 	switch {
 	case err != nil || ch.tx == nil && len(queues) == 0:
-		if err == nil && in.mandatory && !ch.route.swallowed {
-			c.giveBack(ch, c.storedBytes(m, inBuffer))
-		}
 		if err == nil {
+			returned := in.mandatory && !ch.route.swallowed
+			c.countUnrouted(ch, returned, ch.route.swallowed)
+			if returned {
+				c.giveBack(ch, c.storedBytes(m, inBuffer))
+			}
 			c.unrouted(ch, &m, inBuffer)
 		}
 		if !inBuffer && ch.route.reply == nil {
@@ -322,6 +322,22 @@ func (c *conn) accept(ch *channel, in *incoming, m queue.Message, inBuffer bool,
 	case ch.tx != nil:
 		if inBuffer {
 			m.Ref = c.copied(m)
+		}
+		// Nobody can take what is not committed: if that filled the pool, nothing would ever make room again.
+		octets := int(m.Ref.Len)
+		if c.server.uncommitted.Add(int64(octets)) > c.server.pool.Bound()/2 {
+			c.server.uncommitted.Add(int64(-octets))
+			c.server.pool.Release(m.Ref.Slab, 1)
+			return amqp.Errorf(amqp.PreconditionFailed, "too much is published in transactions that are not committed")
+		}
+		ch.tx.octets += octets
+		ch.mu.Lock()
+		ch.uncommitted++
+		ch.mu.Unlock()
+		if len(queues) > 0 || ch.route.swallowed {
+			c.countPublished(ch, 1)
+		} else {
+			c.countUnrouted(ch, in.mandatory, false)
 		}
 		ch.tx.publish(m, &ch.route, in.mandatory)
 	default:

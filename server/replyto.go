@@ -65,15 +65,21 @@ func isBase64URL(s string) bool {
 	return strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") == ""
 }
 
-// answer puts a reply into the requester's outbox. The reference of m passes to it.
+// answer puts a reply into the requester's outbox, or drops it if too many wait there. The reference of m passes to it.
 func (k *consumer) answer(m queue.Message, w *queue.Wake) {
-	k.Offer([]queue.Offered{{Message: m}}, w)
+	k.channel.conn.put(w, item{kind: itemDeliver, channel: k.channel, consumer: k, offered: queue.Offered{Message: m}})
 }
 
 // endReply ends the channel's direct reply-to consumer, if it has one.
 func (ch *channel) endReply() {
 	if k := ch.replies; k != nil {
 		ch.conn.server.replies.remove(k)
+		ch.mu.Lock()
 		ch.replies = nil
+		ch.mu.Unlock()
+		o := &ch.conn.out
+		o.mu.Lock()
+		k.gone = true
+		o.mu.Unlock()
 	}
 }

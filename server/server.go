@@ -68,17 +68,13 @@ type Server struct {
 	nextConn    atomic.Uint64
 	nextChannel atomic.Uint64
 	open        atomic.Int64 // connections past connection.open
+	uncommitted atomic.Int64 // octets of messages in transactions
 
 	mu        sync.Mutex // guards what follows
 	listeners []net.Listener
 	conns     map[uint64]*conn
 	stopping  bool
 	running   sync.WaitGroup // listeners and connections
-}
-
-// Counters are totals since the start.
-type Counters struct {
-	ConnectionsOpened, ConnectionsClosed, ChannelsOpened, ChannelsClosed atomic.Uint64
 }
 
 // New makes a Server.
@@ -134,7 +130,7 @@ func (s *Server) accept(l net.Listener, config *tls.Config) {
 
 // serve starts a connection.
 func (s *Server) serve(socket net.Conn, config *tls.Config) {
-	c := &conn{server: s, socket: socket, id: s.nextConn.Add(1), opened: time.Now(), channels: make(map[uint16]*channel)}
+	c := &conn{server: s, socket: socket, wire: socket, id: s.nextConn.Add(1), opened: time.Now(), channels: make(map[uint16]*channel)}
 	c.seed = uint64(c.opened.UnixNano())
 	c.name = socket.RemoteAddr().String() + " -> " + socket.LocalAddr().String()
 	if config != nil {
@@ -142,7 +138,7 @@ func (s *Server) serve(socket net.Conn, config *tls.Config) {
 	} else if t, ok := socket.(*net.TCPConn); ok {
 		c.raw, _ = t.SyscallConn()
 	}
-	c.out.taken.L = &c.out.mu
+	c.out.idle.L = &c.out.mu
 	c.mail.more.L = &c.mail.mu
 	c.mail.kick = func() { socket.SetReadDeadline(time.Unix(1, 0)) }
 	c.timing.conn = c
@@ -167,7 +163,7 @@ func (s *Server) remove(c *conn) {
 	s.mu.Lock()
 	delete(s.conns, c.id)
 	s.mu.Unlock()
-	if c.vhost != nil {
+	if c.counted {
 		s.open.Add(-1)
 	}
 	s.Counters.ConnectionsClosed.Add(1)
@@ -204,7 +200,7 @@ func (s *Server) Shutdown(ctx context.Context) {
 	}
 	s.mu.Lock()
 	for _, c := range s.conns {
-		c.socket.Close()
+		c.cut()
 	}
 	s.mu.Unlock()
 	<-done
@@ -216,8 +212,15 @@ func (s *Server) full(c *conn) bool {
 	return s.pool.Full() && (!c.holdsDeliveries() || s.pool.InUse() >= s.pool.Bound()+s.pool.Bound()/8)
 }
 
-// holdsDeliveries reports whether a channel has unacknowledged deliveries.
+// holdsDeliveries reports whether a channel has unacknowledged deliveries. It looks once per batch.
 func (c *conn) holdsDeliveries() bool {
+	if !c.looked {
+		c.looked, c.holds = true, c.anyUnacked()
+	}
+	return c.holds
+}
+
+func (c *conn) anyUnacked() bool {
 	for _, ch := range c.channels {
 		ch.mu.Lock()
 		n := ch.unacked.Len()

@@ -106,7 +106,7 @@ func (t *timing) Tick(now queue.Time) {
 	}
 	t.mu.Unlock()
 	if dead {
-		c.socket.Close()
+		c.cut()
 		return
 	}
 	if beat {

@@ -154,7 +154,6 @@ func (ch *channel) deleteQueue(m *amqp.QueueDelete) *amqp.Error {
 		ch.replyUnless(m.NoWait, &amqp.QueueDeleteOk{})()
 		return nil
 	}
-	c.acks.flush(&c.wake)
 	var deleted uint64
 	answer := ch.answered(amqp.QueueDeleteID, func() {
 		ch.replyUnless(m.NoWait, &amqp.QueueDeleteOk{MessageCount: uint32(deleted)})()

@@ -14,6 +14,7 @@ import (
 type transaction struct {
 	publishes []txPublish
 	settles   []txSettle
+	octets    int // of publishes
 }
 
 type txPublish struct {
@@ -38,8 +39,10 @@ func (tx *transaction) publish(m queue.Message, r *route, mandatory bool) {
 }
 
 // rollback forgets the publishes; what was settled is for the caller to restore.
-func (tx *transaction) rollback(pool *queue.Pool) {
-	release := queue.Releaser{Pool: pool}
+func (tx *transaction) rollback(s *Server) {
+	s.uncommitted.Add(int64(-tx.octets))
+	tx.octets = 0
+	release := queue.Releaser{Pool: s.pool}
 	for i := range tx.publishes {
 		release.Add(tx.publishes[i].message.Ref.Slab)
 	}
@@ -79,7 +82,10 @@ func (t *commitment) done(n int, ok bool) {
 // commit carries the transaction out: publishes in their order, then settles. The channel waits for the answer.
 func (ch *channel) commit() {
 	c, tx := ch.conn, ch.tx
+	ch.mu.Lock()
 	ch.tx = &transaction{}
+	ch.uncommitted, ch.unsettled = 0, 0
+	ch.mu.Unlock()
 	t := &commitment{ch: ch, left: 1}
 	for i := range tx.publishes {
 		t.left += len(tx.publishes[i].queues)
@@ -108,7 +114,7 @@ func (ch *channel) commit() {
 	}
 	ch.mu.Unlock()
 	ch.release(permits)
-	tx.rollback(c.server.pool)
+	tx.rollback(c.server)
 	c.acks.flush(&c.wake)
 	t.done(1, true)
 }
@@ -130,9 +136,10 @@ func (ch *channel) committed(refused bool) {
 func (ch *channel) undo() {
 	tx := ch.tx
 	ch.mu.Lock()
+	ch.uncommitted, ch.unsettled = 0, 0
 	if len(tx.settles) > 0 {
 		ch.restore(tx.settles)
 	}
 	ch.mu.Unlock()
-	tx.rollback(ch.conn.server.pool)
+	tx.rollback(ch.conn.server)
 }

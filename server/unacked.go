@@ -22,12 +22,10 @@ func (ch *channel) note(k *consumer, id queue.DeliveryID) {
 
 // enroll gives a consumer its handle. Called with ch.mu held.
 func (ch *channel) enroll(k *consumer) {
-	for i, old := range ch.handles {
-		if old == nil {
-			k.handle = uint32(i)
-			ch.handles[i] = k
-			return
-		}
+	if n := len(ch.free); n > 0 {
+		k.handle, ch.free = ch.free[n-1], ch.free[:n-1]
+		ch.handles[k.handle] = k
+		return
 	}
 	k.handle = uint32(len(ch.handles))
 	ch.handles = append(ch.handles, k)
@@ -91,6 +89,7 @@ func (ch *channel) acknowledge(tag uint64, multiple bool, o queue.Outcome, tx *t
 	take := func(tag uint64, u *unacked) {
 		if tx != nil {
 			tx.settles = append(tx.settles, txSettle{tag, *u, o})
+			ch.unsettled++
 		} else {
 			permits += ch.settled(*u, o)
 		}
@@ -119,6 +118,10 @@ func (ch *channel) acknowledge(tag uint64, multiple bool, o queue.Outcome, tx *t
 func (ch *channel) settled(u unacked, o queue.Outcome) (permits int) {
 	k := ch.handles[u.handle]
 	ch.conn.acks.add(k, u.id, o)
+	if o == queue.Ack {
+		ch.counts.Acked++
+		ch.conn.acked++
+	}
 	k.unacked--
 	ch.forget(k)
 	if k.gated {
@@ -146,7 +149,8 @@ func (ch *channel) restore(settles []txSettle) {
 
 // forget frees the handle of a consumer that is gone and has nothing unacknowledged. Called with ch.mu held.
 func (ch *channel) forget(k *consumer) {
-	if k.cancelled && k.unacked == 0 && ch.handles[k.handle] == k {
+	if k.retired && k.unacked == 0 && !ch.ended && ch.handles[k.handle] == k {
 		ch.handles[k.handle] = nil
+		ch.free = append(ch.free, k.handle)
 	}
 }

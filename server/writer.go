@@ -3,7 +3,6 @@ package server
 import (
 	"encoding/binary"
 	"sync"
-	"syscall"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/queue"
@@ -11,47 +10,25 @@ import (
 
 // writer is the state of whoever writes a connection at the moment; see outbox.
 type writer struct {
-	taken taken
-	rest  []byte // what try and all still have to write
-	err   error
-	try   func(fd uintptr) bool // writes what the socket takes at once
-	all   func(fd uintptr) bool // waits for the socket
+	taken    taken
+	chunk    chunk
+	written  written
+	err      error
+	try, all func(fd uintptr) bool // write what the socket takes at once; wait for the socket
 }
 
-var writeBuffers = sync.Pool{New: func() any { b := make([]byte, 0, writeBytes+writeBytes/4); return &b }}
-
-func (c *conn) initWriter() {
-	wr := &c.writer
-	wr.try = func(fd uintptr) bool {
-		wr.step(fd)
-		return true
-	}
-	wr.all = func(fd uintptr) bool { return wr.step(fd) }
-}
-
-// step writes to the socket until it takes no more, and returns true when nothing is left to do.
-func (wr *writer) step(fd uintptr) bool {
-	for len(wr.rest) > 0 {
-		n, err := syscall.Write(int(fd), wr.rest)
-		switch err {
-		case nil:
-			wr.rest = wr.rest[n:]
-		case syscall.EINTR:
-		case syscall.EAGAIN:
-			return false
-		default:
-			wr.err = err
-			return true
-		}
-	}
-	return true
-}
+var writeBuffers = sync.Pool{New: func() any { b := make([]byte, 0, writeBytes+writeBytes/8); return &b }}
 
 // Wake implements queue.Waker: it sees to it that somebody writes what is in the outbox.
 func (c *conn) Wake(w *queue.Wake) {
 	o := &c.out
 	o.mu.Lock()
-	if o.running || len(o.items) == 0 || o.closed {
+	if len(o.items) == 0 || o.closed {
+		o.waked = false // whoever adds something next has to wake us
+		o.mu.Unlock()
+		return
+	}
+	if o.running { // who finds it before he leaves
 		o.mu.Unlock()
 		return
 	}
@@ -62,166 +39,209 @@ func (c *conn) Wake(w *queue.Wake) {
 		c.writeInline(w)
 		return
 	}
-	go c.writeAll(nil, nil)
+	go c.writeAll()
 }
 
-// writeInline writes one batch without waiting for the socket. What is left, or has come since, gets a goroutine.
+// writeInline writes one chunk without waiting for the socket. What is left, or has come since, gets a goroutine.
 func (c *conn) writeInline(w *queue.Wake) {
-	buf := writeBuffers.Get().(*[]byte)
-	*buf = (*buf)[:0]
-	if c.out.take(&c.writer.taken, true) {
-		*buf = c.encode(*buf, w)
-		c.wrote(len(*buf))
-		c.writer.rest = *buf
-		if err := c.raw.Write(c.writer.try); err != nil && c.writer.err == nil {
-			c.writer.err = err
-		}
-		rest := c.writer.rest
-		if len(rest) > 0 && c.writer.err == nil {
-			go c.writeAll(buf, rest)
-			return
-		}
-		if c.writer.err != nil {
-			c.broken()
-		}
-		c.out.mu.Lock()
-		more := len(c.out.items) > 0 && !c.out.closed
-		c.out.running = more
-		c.out.mu.Unlock()
-		if more {
-			go c.writeAll(nil, nil)
-		}
-	}
-	writeBuffers.Put(buf)
-}
-
-// writeAll writes until the outbox is empty, beginning with rest, which lies in buf.
-func (c *conn) writeAll(buf *[]byte, rest []byte) {
-	var w queue.Wake
-	if buf == nil {
-		buf = writeBuffers.Get().(*[]byte)
-		*buf = (*buf)[:0]
-	}
-	if len(rest) > 0 {
-		c.writeOut(rest)
-		*buf = (*buf)[:0]
-	}
-	for {
-		if c.out.take(&c.writer.taken, len(*buf) == 0) {
-			*buf = c.encode(*buf, &w)
-			w.Flush()
-			if len(*buf) < writeBytes/2 {
-				continue // what was taken made room, and more may have come: one write for all of it
-			}
-		} else if len(*buf) == 0 {
-			break
-		}
-		c.wrote(len(*buf))
-		c.writeOut(*buf)
-		*buf = (*buf)[:0]
-		if cap(*buf) > 4*writeBytes {
-			*buf = make([]byte, 0, writeBytes+writeBytes/4)
-		}
-	}
-	writeBuffers.Put(buf)
-}
-
-// writeOut writes b, waiting for the socket.
-func (c *conn) writeOut(b []byte) {
 	wr := &c.writer
-	if wr.err != nil {
+	if !c.take(&wr.taken, true) {
 		return
 	}
-	if c.raw == nil {
-		_, wr.err = c.socket.Write(b)
-	} else {
-		wr.rest = b
-		if err := c.raw.Write(wr.all); err != nil && wr.err == nil {
-			wr.err = err
-		}
-		wr.rest = nil
+	wr.chunk.begin()
+	c.feed(w)
+	c.encode()
+	c.writeChunk(false)
+	if wr.chunk.unwritten() || wr.taken.more() {
+		go c.writeAll()
+		return
 	}
-	if wr.err != nil {
-		c.broken()
+	wr.chunk.end(c.server.pool)
+	c.tellReader()
+	c.out.mu.Lock()
+	more := len(c.out.items) > 0 && !c.out.closed
+	if !more {
+		c.parkWriter()
+	}
+	c.out.mu.Unlock()
+	if more {
+		go c.writeAll()
 	}
 }
 
-// encode appends what was taken to dst. Queues that paused for this connection are told first that there is room, so
-// that they fill the outbox again while this batch is on its way; whom that wakes is in w.
-func (c *conn) encode(dst []byte, w *queue.Wake) []byte {
+// writeAll writes until the outbox is empty, beginning with what writeInline left.
+func (c *conn) writeAll() {
+	var w queue.Wake
+	wr := &c.writer
+	wr.chunk.begin()
+	if wr.chunk.unwritten() {
+		c.writeChunk(true)
+		wr.chunk.clear(c.server.pool)
+	}
+	for {
+		if wr.taken.more() {
+			c.encode()
+		} else if c.take(&wr.taken, false) {
+			c.feed(&w)
+			w.Flush()
+			c.encode()
+		} else if wr.chunk.octets() == 0 {
+			wr.chunk.end(c.server.pool)
+			if !c.take(&wr.taken, true) {
+				return
+			}
+			wr.chunk.begin()
+			c.feed(&w)
+			w.Flush()
+			c.encode()
+		} else {
+			c.writeChunk(true)
+			wr.chunk.clear(c.server.pool)
+			continue
+		}
+		if !wr.taken.more() {
+			c.tellReader()
+		}
+		if wr.chunk.octets() < writeBytes/2 {
+			continue // what was taken made room, and more may have come: one write for all of it
+		}
+		c.writeChunk(true)
+		wr.chunk.clear(c.server.pool)
+	}
+}
+
+// feed tells queues that paused for this connection that there is room, so that they fill the outbox again while what was
+// taken is on its way. Whom that wakes is in w.
+func (c *conn) feed(w *queue.Wake) {
 	t := &c.writer.taken
 	for i, k := range t.needy {
 		k.queue.Ready(k.id, w)
 		t.needy[i] = nil
 	}
+}
+
+// tellReader tells a reader that waits for less to write that everything taken was encoded.
+func (c *conn) tellReader() {
+	if t := &c.writer.taken; t.hungry {
+		t.hungry = false
+		c.post(func() {})
+	}
+}
+
+// heard is told how many publishes were announced to the peer as confirmed.
+func (c *conn) heard(n int) {
+	c.unheard.Add(int64(-n))
+	c.writer.written.confirmed += uint64(n)
+}
+
+// encode adds to the chunk from what was taken, until it is large enough for a write.
+func (c *conn) encode() {
+	t, k := &c.writer.taken, &c.writer.chunk
 	release := queue.Releaser{Pool: c.server.pool}
-	text := t.text
-	for i := 0; i < len(t.items); {
-		switch it := &t.items[i]; it.kind {
+	for t.more() && k.octets() < writeBytes {
+		switch it := &t.items[t.next]; it.kind {
 		case itemText:
-			dst = append(dst, text[:it.size]...)
-			text = text[it.size:]
-			i++
-		case itemDeliver:
-			ch, n := it.consumer.channel, 1
-			for i+n < len(t.items) && t.items[i+n].kind == itemDeliver && t.items[i+n].consumer.channel == ch {
-				n++
+			n := min(int(it.size), writeBytes)
+			k.buf = append(k.buf, t.text[t.at:t.at+n]...)
+			t.at += n
+			if it.size -= uint32(n); it.size > 0 {
+				continue
 			}
-			dst = c.deliver(dst, ch, t.items[i:i+n], &release)
-			i += n
+			t.next++
+		case itemDeliver:
+			end := t.next + 1
+			for end < len(t.items) && t.items[end].kind == itemDeliver && t.items[end].channel == it.channel {
+				end++
+			}
+			t.next += c.deliver(it.channel, t.items[t.next:end], &release)
 		case itemGetOk:
-			dst = c.getOk(dst, it, &release)
-			i++
+			c.getOk(it, &release)
+			t.next++
 		case itemConfirm:
-			dst = it.channel.confirms.append(dst, it)
-			i++
+			k.buf = it.channel.confirms.append(k.buf, it)
+			t.next++
+		case itemRetire:
+			it.channel.mu.Lock()
+			it.consumer.retired = true
+			it.channel.forget(it.consumer)
+			it.channel.mu.Unlock()
+			t.next++
 		}
 	}
 	release.Flush()
-	return dst
+	c.addWritten()
 }
 
 // deliver encodes deliveries of one channel, giving out tags and noting what is to be acknowledged: tag order is wire
-// order.
-func (c *conn) deliver(dst []byte, ch *channel, items []item, release *queue.Releaser) []byte {
+// order. It returns how many it encoded before the chunk was large enough.
+func (c *conn) deliver(ch *channel, items []item, release *queue.Releaser) (n int) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	for i := range items {
-		o, k := &items[i].offered, items[i].consumer
-		release.Add(o.Message.Ref.Slab)
+	chunk := &c.writer.chunk
+	var noAck, redelivered int
+	for ; n < len(items) && chunk.octets() < writeBytes; n++ {
+		o, k := &items[n].offered, items[n].consumer
 		if ch.ended {
+			release.Add(o.Message.Ref.Slab)
 			continue
 		}
 		ch.tag++
-		if !k.noAck {
+		if k.noAck {
+			noAck++
+		} else {
 			ch.note(k, o.ID)
 		}
-		dst = c.appendContent(dst, k.head, ch.tag, o, nil)
+		if o.Redelivered {
+			redelivered++
+		}
+		c.appendContent(k.head, ch.tag, o, nil, release)
 	}
-	return dst
+	if !ch.ended {
+		ch.counts.DeliveredNoAck += uint64(noAck)
+		ch.counts.Delivered += uint64(n - noAck)
+		ch.counts.Redelivered += uint64(redelivered)
+		t := &c.writer.written
+		t.noAck += uint64(noAck)
+		t.delivered += uint64(n - noAck)
+		t.redelivered += uint64(redelivered)
+	}
+	return n
 }
 
-func (c *conn) getOk(dst []byte, it *item, release *queue.Releaser) []byte {
+func (c *conn) getOk(it *item, release *queue.Releaser) {
 	ch := it.channel
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
-	release.Add(it.offered.Message.Ref.Slab)
 	if ch.ended {
-		return dst
+		release.Add(it.offered.Message.Ref.Slab)
+		return
 	}
 	ch.tag++
+	t := &c.writer.written
 	if it.consumer != nil {
 		ch.note(it.consumer, it.offered.ID)
+		ch.counts.Got++
+		t.got++
+	} else {
+		ch.counts.GotNoAck++
+		t.gotNoAck++
+	}
+	if it.offered.Redelivered {
+		ch.counts.Redelivered++
+		t.redelivered++
 	}
 	head := [11]byte{amqp.FrameMethod, byte(ch.number >> 8), byte(ch.number), 0, 0, 0, 0, 0, 60, 0, 71}
-	tail := binary.BigEndian.AppendUint32(nil, it.size)
-	return c.appendContent(dst, head[:], ch.tag, &it.offered, tail)
+	var tail [4]byte
+	binary.BigEndian.PutUint32(tail[:], it.size)
+	c.appendContent(head[:], ch.tag, &it.offered, tail[:], release)
 }
 
 // appendContent appends a message behind head, the frame of its method up to the delivery tag. tail are the arguments
 // behind the routing key. The stored bytes are the rest of the frame, header and body as they are, but for the channel
-// numbers.
-func (c *conn) appendContent(dst, head []byte, tag uint64, o *queue.Offered, tail []byte) []byte {
+// numbers. The message's reference is released now, or when it was written.
+func (c *conn) appendContent(head []byte, tag uint64, o *queue.Offered, tail []byte, release *queue.Releaser) {
+	k := &c.writer.chunk
+	dst := k.buf
 	b := c.server.pool.Bytes(o.Message.Ref)
 	start := len(dst)
 	dst = append(dst, head...)
@@ -239,6 +259,11 @@ func (c *conn) appendContent(dst, head []byte, tag uint64, o *queue.Offered, tai
 		b = b[names:]
 		names = 0
 	}
+	if len(b) >= byReference && c.raw != nil {
+		k.buf = dst
+		c.appendReference(start, names, head, b, o.Message.Ref.Slab)
+		return
+	}
 	at := len(dst)
 	dst = append(dst, b...)
 	end := at + names // of the method frame's payload
@@ -248,11 +273,50 @@ func (c *conn) appendContent(dst, head []byte, tag uint64, o *queue.Offered, tai
 		dst[at+1], dst[at+2] = head[1], head[2]
 		size := int(binary.BigEndian.Uint32(dst[at+3:]))
 		if at > body && c.frameMax != 0 && size+amqp.FrameOverhead > int(c.frameMax) {
-			return c.reframe(dst[:at], b[at-body+names+1:], head)
+			dst = c.reframe(dst[:at], b[at-body+names+1:], head)
+			break
 		}
 		at += amqp.FrameOverhead + size
 	}
-	return dst
+	k.buf = dst
+	release.Add(o.Message.Ref.Slab)
+}
+
+// appendReference is appendContent for what is worth not to be copied: the bodies of frames are written from where they
+// lie. The method frame began at start of the chunk's buffer and lacks the first names octets of b.
+func (c *conn) appendReference(start, names int, head, b []byte, slab uint32) {
+	k := &c.writer.chunk
+	k.held = append(k.held, slab)
+	dst := append(k.buf, b[:names+1]...)
+	binary.BigEndian.PutUint32(dst[start+3:], uint32(len(dst)-start-amqp.FrameOverhead))
+	b = b[names+1:]
+	piece := amqp.BodyFrameSize(c.frameMax)
+	for first := true; len(b) > 0; first = false {
+		size := int(binary.BigEndian.Uint32(b[3:]))
+		payload := b[amqp.FrameHeadSize : amqp.FrameHeadSize+size]
+		kind := b[0]
+		b = b[amqp.FrameOverhead+size:]
+		if !first && size > piece {
+			for ; len(payload) > piece; payload = payload[piece:] {
+				dst = appendFrameHead(dst, kind, head, piece)
+				dst = k.refer(dst, payload[:piece])
+				dst = append(dst, amqp.FrameEnd)
+			}
+			size = len(payload)
+		}
+		dst = appendFrameHead(dst, kind, head, size)
+		if size < byReference/4 {
+			dst = append(dst, payload...)
+		} else {
+			dst = k.refer(dst, payload)
+		}
+		dst = append(dst, amqp.FrameEnd)
+	}
+	k.buf = dst
+}
+
+func appendFrameHead(dst []byte, kind byte, head []byte, size int) []byte {
+	return append(dst, kind, head[1], head[2], byte(size>>24), byte(size>>16), byte(size>>8), byte(size))
 }
 
 // reframe appends body frames cut again for a peer with a smaller frame-max than the publisher's.
