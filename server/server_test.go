@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"runtime"
 	"testing"
 	"time"
 
@@ -21,12 +22,45 @@ type node struct {
 	address string
 }
 
-// start runs a server with the given options on a free port until the test ends. Freed slabs are poisoned, and all must be
-// free at the end.
+// start runs a server with the given options on a free port until the test ends. Freed slabs are poisoned; at the end all
+// must be free, and every goroutine gone.
 func start(t testing.TB, change func(*Options)) *node {
 	t.Helper()
-	pool := queue.NewPool(256 << 20)
+	return startBound(t, 256<<20, change)
+}
+
+// startBound is start with a bound of the message memory.
+func startBound(t testing.TB, bound int64, change func(*Options)) *node {
+	t.Helper()
+	goroutines := runtime.NumGoroutine()
+	pool := queue.NewPool(bound)
 	pool.Poison = true
+	n := serve(t, pool, change)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		n.Shutdown(ctx)
+		if ctx.Err() != nil {
+			t.Error("connections did not end")
+		}
+		n.broker.DeleteVHost("/", func(bool, error) {})
+		n.clock.Close()
+		// The slab that small messages share is full now; whoever still holds a part of it keeps it from being freed.
+		ref, _ := pool.Reserve(queue.SlabSize, 1)
+		if kept := pool.InUse() - queue.SlabSize; kept != 0 {
+			t.Errorf("%d octets of message memory were not released", kept)
+		}
+		pool.Release(ref.Slab, 1)
+		if !t.Failed() {
+			until(t, "all goroutines end", func() bool { return runtime.NumGoroutine() <= goroutines })
+		}
+	})
+	return n
+}
+
+// serve runs a server with the given pool.
+func serve(t testing.TB, pool *queue.Pool, change func(*Options)) *node {
+	t.Helper()
 	clock := queue.NewClock()
 	b := broker.New(broker.Options{
 		Node: "warren@test", Pool: pool, Clock: clock,
@@ -47,12 +81,6 @@ func start(t testing.TB, change func(*Options)) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		s.Shutdown(ctx)
-		clock.Close()
-	})
 	return &node{Server: s, pool: pool, address: address.String()}
 }
 
