@@ -12,7 +12,7 @@ import (
 
 // collectAt is the growth, in percent, at which the collector runs: the broker's garbage is small beside what it keeps, and memory is bounded
 // by other means.
-const collectAt = 300
+const collectAt = 150
 
 // limitMemory sets the collector, unless the environment already did through Go's own variables.
 //

@@ -267,7 +267,7 @@ func TestMemoryLimits(t *testing.T) {
 		want  uint64
 	}{
 		{func(*config.Config) {}, 10 << 30, 6 << 30 / 10 * 9},
-		{func(*config.Config) {}, 512 << 20, 768 << 20},
+		{func(*config.Config) {}, 512 << 20, 384 << 20},
 		{func(c *config.Config) { c.MemoryLimit = 1 << 30 }, 10 << 30, 1 << 30},
 		{func(c *config.Config) { c.MemoryWatermark = config.Threshold{Absolute: 10 << 30} }, 1, 10 << 30 / 10 * 9},
 	} {

@@ -164,7 +164,7 @@ func Default() Config {
 		DefaultPermissions:    Permissions{Configure: ".*", Write: ".*", Read: ".*"},
 		DefaultUserTags:       []string{"administrator"},
 		DefaultQueueType:      "classic",
-		MemoryBound:           256 << 20,
+		MemoryBound:           128 << 20,
 		MemoryWatermark:       Threshold{Relative: 0.6},
 		DiskFreeLimit:         Threshold{Absolute: 50_000_000},
 		StatisticsInterval:    5 * time.Second,

@@ -55,7 +55,7 @@ func Options() []Option {
 			Aliases: []string{"RABBITMQ_DEFAULT_PASS"}, set: func(d *draft, v string) error { d.DefaultPass = v; return nil }},
 		{Name: "default-vhost", Value: "NAME", Doc: "virtual host made with it (default /)",
 			Aliases: []string{"RABBITMQ_DEFAULT_VHOST"}, set: func(d *draft, v string) error { d.DefaultVHost = v; return nil }},
-		{Name: "memory-bound", Value: "BYTES", Doc: "most bytes of messages in memory (default 256MiB)",
+		{Name: "memory-bound", Value: "BYTES", Doc: "most bytes of messages in memory (default 128MiB)",
 			set: func(d *draft, v string) (err error) { d.MemoryBound, err = parseBytes(v); return err }},
 		{Name: "product", Value: "NAME", Doc: "product announced to clients (default Warren)",
 			Aliases: []string{"RABBITMQ_PRODUCT_NAME"}, set: func(d *draft, v string) error { d.Product = v; return nil }},

@@ -72,7 +72,7 @@ func (p *Pool) get() *Slab {
 	n := len(p.free) - 1
 	if n < 0 {
 		p.least = 0
-		s := &Slab{Buf: make([]byte, SlabSize)}
+		s := &Slab{Buf: newSlabMemory()}
 		p.register(s)
 		s.refs.Store(1)
 		return s
@@ -190,6 +190,9 @@ func (p *Pool) recycle(s *Slab) {
 }
 
 func (p *Pool) forget(s *Slab) {
+	if len(s.Buf) == SlabSize {
+		freeSlabMemory(s.Buf)
+	}
 	p.dirs[s.ID/slabDirSize].Load()[s.ID%slabDirSize] = nil
 	p.idle = append(p.idle, s.ID)
 }
