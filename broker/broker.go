@@ -38,6 +38,7 @@ type Options struct {
 type Broker struct {
 	Options
 	Counters Counters
+	Alarms   Alarms
 
 	mu       sync.RWMutex // guards what follows
 	vhosts   map[string]*VHost
