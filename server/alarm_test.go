@@ -45,7 +45,7 @@ func TestAlarmBlocksPublishers(t *testing.T) {
 	p.raw(numbered(1, "q", 0, 5, 100))
 	p.sync()
 
-	alarms := &n.broker.Alarms
+	alarms := n.broker.Alarms
 	alarms.Set(broker.DiskAlarm, true)
 	if s := n.states(); s["blocking"] != 2 {
 		t.Errorf("states %v", s)
