@@ -454,6 +454,10 @@ func everythingAlive(_ LogID, first, last uint64) iter.Seq2[uint64, uint64] {
 	return func(yield func(uint64, uint64) bool) { yield(first, last) }
 }
 
+func firstDead(_ LogID, first, last uint64) iter.Seq2[uint64, uint64] {
+	return func(yield func(uint64, uint64) bool) { yield(first+1, last) }
+}
+
 // What dies while it is copied must not come back with the copy.
 func TestRunDropDuringCompaction(t *testing.T) {
 	fsys := NewFaultFS(1)
@@ -528,6 +532,38 @@ func TestRunRecordsTwice(t *testing.T) {
 	}
 }
 
+// Records of one log may be scattered over more runs than are read at a time.
+func TestRunScattered(t *testing.T) {
+	fsys := NewFaultFS(1)
+	fsys.MkdirAll("d")
+	rng := newRand(t, 1)
+	s := openSet(t, fsys, "d")
+	var want []Record
+	runs := make([][]entry, 40)
+	for seq := range uint64(4000) {
+		r := randomRecord(rng, 1, seq, 30)
+		want = append(want, r)
+		i := rng.IntN(1 + int(seq)/100)
+		runs[i] = append(runs[i], entry{1, r})
+	}
+	for i, entries := range runs {
+		s.Add(writeRun(t, fsys, "d", RunID(i), entries, RunOptions{}))
+	}
+	c := s.Cursor(1)
+	for _, most := range []int{10, 1000, 1 << 20} {
+		got, errs := readAll(c, 0, most)
+		if len(errs) > 0 {
+			t.Fatal(errs)
+		}
+		checkRecords(t, fmt.Sprint("max ", most), got, want)
+	}
+	for range 300 {
+		from := rng.Uint64N(4000)
+		checkFrom(t, c, from, want[from:])
+		checkCount(t, c, want, from, rng.Uint64N(4000))
+	}
+}
+
 // A run with damage stays, so that readers find out what is lost.
 func TestRunDamageStopsCompaction(t *testing.T) {
 	for _, what := range []string{"record", "page"} {
@@ -541,9 +577,9 @@ func TestRunDamageStopsCompaction(t *testing.T) {
 		} else {
 			fsys.FlipBit(runName("d", 9), at-1, 0)
 		}
-		for range 2 {
+		for _, alive := range []Alive{everythingAlive, firstDead, everythingAlive} {
 			var damage *RunDamage
-			if _, err := s.Compact(context.Background(), []RunID{9}, 10, everythingAlive, CompactOptions{}); !errors.As(err, &damage) {
+			if _, err := s.Compact(context.Background(), []RunID{9}, 10, alive, CompactOptions{}); !errors.As(err, &damage) {
 				t.Errorf("%s: err %v", what, err)
 			}
 		}
