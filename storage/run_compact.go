@@ -225,7 +225,6 @@ func (s *RunSet) Replace(run *Run, old []RunID) error {
 	for _, i := range list {
 		s.list(r, i)
 	}
-	s.generation++
 	s.mu.Unlock()
 	return s.delete(idle)
 }

@@ -226,6 +226,26 @@ func TestRunSetReport(t *testing.T) {
 	}
 }
 
+// A finished run survives a power cut, unless the disk lies.
+func TestRunPowerCut(t *testing.T) {
+	for _, sabotage := range []Sabotage{{}, {NoSync: true}, {NoSyncDir: true}, {DropWrite: true}} {
+		lost := 0
+		for seed := range uint64(30) {
+			fsys := NewFaultFS(seed)
+			fsys.SetSabotage(sabotage)
+			fsys.MkdirAll("d")
+			smallRun(t, fsys)
+			fsys = fsys.Crash(seed)
+			if check, err := VerifyRun(fsys, "d", 9); err != nil || len(check.Damages) > 0 || check.Records != 21 {
+				lost++
+			}
+		}
+		if (lost > 0) != (sabotage != Sabotage{}) {
+			t.Errorf("%+v: lost %d times", sabotage, lost)
+		}
+	}
+}
+
 func TestRunWriteFails(t *testing.T) {
 	for _, op := range []Op{OpWrite, OpSync, OpSyncDir} {
 		for after := range 4 {
