@@ -261,6 +261,55 @@ func TestRunScattered(t *testing.T) {
 	}
 }
 
+// A copy has what is alive and nothing else, however that is scattered.
+func TestRunCompactCopiesTheLiving(t *testing.T) {
+	fsys := NewFaultFS(1)
+	fsys.MkdirAll("d")
+	rng := newRand(t, 1)
+	s := openSet(t, fsys, "d")
+	id := RunID(0)
+	for _, chance := range []int{1, 2, 10, 300, 5000} {
+		id += 2
+		var entries []entry
+		var want []Record
+		var ranges []seqSpan
+		for seq := uint64(1); len(entries) < 20_000; seq += 1 + uint64(rng.IntN(2)) {
+			r := randomRecord(rng, LogID(id), seq, 300)
+			entries = append(entries, entry{LogID(id), r})
+			switch {
+			case len(ranges) > 0 && ranges[len(ranges)-1].last >= seq:
+			case rng.IntN(chance) == 0:
+				ranges = append(ranges, seqSpan{seq, seq + uint64(rng.IntN(3)*rng.IntN(30))})
+			default:
+				continue
+			}
+			want = append(want, r)
+		}
+		s.Add(writeRun(t, fsys, "d", id, entries, RunOptions{}))
+		alive := func(_ LogID, first, last uint64) iter.Seq2[uint64, uint64] {
+			return func(yield func(uint64, uint64) bool) {
+				for _, x := range ranges {
+					if x.last >= first && x.first <= last && !yield(x.first, x.last) {
+						return
+					}
+				}
+			}
+		}
+		run, err := s.Compact(context.Background(), []RunID{id}, id+1, alive, CompactOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Replace(run, []RunID{id}); err != nil {
+			t.Fatal(err)
+		}
+		got, errs := readAll(s.Cursor(LogID(id)), 0, 1<<20)
+		if len(errs) > 0 {
+			t.Fatal(errs)
+		}
+		checkRecords(t, fmt.Sprint("1 in ", chance), got, want)
+	}
+}
+
 // A run with damage stays, so that readers find out what is lost.
 func TestRunDamageStopsCompaction(t *testing.T) {
 	for _, what := range []string{"record", "page"} {

@@ -236,7 +236,8 @@ func (s *RunSet) drop(log LogID, dead func(*runExtent) bool) int {
 }
 
 // Alive tells which records of a log are still needed: ranges of sequence numbers within first to last, ascending. It may
-// say too much, never too little, and what it has once left out it never names again.
+// say too much, never too little, and what it has once left out it never names again. It is called without a lock and may
+// hold one while it yields: nothing waits in between.
 type Alive func(log LogID, first, last uint64) iter.Seq2[uint64, uint64]
 
 // Sweep drops every extent in which nothing is alive, and returns how many those were.
