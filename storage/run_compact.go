@@ -20,7 +20,7 @@ type VictimOptions struct {
 }
 
 // Victims are runs that Compact should make one of, oldest first: those less than half alive, and small ones where there
-// are several. None is nothing to do. Runs without any extents are Dead's, damaged ones stay as they are until all in them
+// are several. None is nothing to do. Runs without any extents left are Dead's, damaged ones stay as they are until all in them
 // is dropped, and transient ones are not mixed with others.
 func (s *RunSet) Victims(alive Alive, o VictimOptions) []RunID {
 	if o.Small == 0 {

@@ -261,6 +261,75 @@ func TestRunScattered(t *testing.T) {
 	}
 }
 
+// Which runs are copied: less than half alive, or small and many; not what is dead, damaged or of the other kind.
+func TestRunVictims(t *testing.T) {
+	o := VictimOptions{Small: 30_000, Join: 3, Most: 120_000}
+	// Each run has 100 records of about 1,000 octets: how many are alive, by run.
+	for _, c := range []struct {
+		alive     []int
+		transient int // runs from this one on
+		want      string
+	}{
+		{[]int{100, 100, 100}, 3, "[]"},
+		{[]int{100, 52, 51}, 3, "[]"},
+		{[]int{100, 40, 100, 45}, 4, "[1 3]"},
+		{[]int{100, 49, 49, 49, 49}, 5, "[1 2]"},
+		{[]int{100, 100, 10, 0, 20}, 5, "[2 4]"},
+		{[]int{0, 0}, 2, "[]"},
+		{[]int{100, 40, 100, 45, 45}, 3, "[1]"},
+		{[]int{100, 100, 45, 45}, 2, "[2 3]"},
+	} {
+		fsys := NewFaultFS(1)
+		fsys.MkdirAll("d")
+		s := openSet(t, fsys, "d")
+		for id := range c.alive {
+			var entries []entry
+			for log := range LogID(100) {
+				entries = append(entries, entry{log, Record{Seq: 1 + uint64(id), Bytes: make([]byte, 1000)}})
+			}
+			s.Add(writeRun(t, fsys, "d", RunID(id), entries, RunOptions{Transient: id >= c.transient}))
+		}
+		alive := func(log LogID, first, last uint64) iter.Seq2[uint64, uint64] {
+			return func(yield func(uint64, uint64) bool) {
+				for id, n := range c.alive {
+					if seq := 1 + uint64(id); int(log) < n && first <= seq && seq <= last && !yield(seq, seq) {
+						return
+					}
+				}
+			}
+		}
+		for round := range 2 { // once by what is alive alone, then with what is dead dropped
+			if round == 1 || !slices.Contains(c.alive, 0) {
+				if got := fmt.Sprint(s.Victims(alive, o)); got != c.want {
+					t.Errorf("%v: %v, want %v", c.alive, got, c.want)
+				}
+			}
+			s.Sweep(alive)
+		}
+	}
+	// Small ones by themselves.
+	fsys := NewFaultFS(1)
+	fsys.MkdirAll("d")
+	s := openSet(t, fsys, "d")
+	for id := range RunID(4) {
+		size := 1000
+		if id == 1 {
+			size = 40_000
+		}
+		if got := s.Victims(everythingAlive, o); len(got) > 0 {
+			t.Errorf("%v of %d", got, id)
+		}
+		s.Add(writeRun(t, fsys, "d", id, []entry{{1, Record{Seq: uint64(id), Bytes: make([]byte, size)}}}, RunOptions{Transient: true}))
+	}
+	victims := s.Victims(everythingAlive, o)
+	if fmt.Sprint(victims) != "[0 2 3]" {
+		t.Errorf("small: %v", victims)
+	}
+	if run, err := s.Compact(context.Background(), victims, 9, everythingAlive, CompactOptions{}); err != nil || !run.Transient() {
+		t.Errorf("a copy of transient runs is durable: %v", err)
+	}
+}
+
 // A copy has what is alive and nothing else, however that is scattered.
 func TestRunCompactCopiesTheLiving(t *testing.T) {
 	fsys := NewFaultFS(1)
