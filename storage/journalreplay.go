@@ -23,7 +23,7 @@ var ErrJournalVersion = errors.New("storage: unknown version of the journal form
 // during the call only. New records go to an epoch after all that were seen, and after from.
 //
 // Damage is no error: the Report tells of it, and the rest is replayed. Errors are those of replay, of the file system,
-// and ErrJournalVersion; then nothing was changed on the disk.
+// and ErrJournalVersion; then no file of the journal was changed.
 func OpenJournal(fs FS, dir string, o JournalOptions, from Epoch,
 	replay func(epoch Epoch, at Mark, kind uint8, record []byte) error) (*Journal, Report, error) {
 	if o.FileSize <= 0 {
@@ -65,6 +65,13 @@ func OpenJournal(fs FS, dir string, o JournalOptions, from Epoch,
 		go j.sync()
 	}
 	return j, r.report, nil
+}
+
+// ReadJournal is what OpenJournal replays and reports, of a journal that nobody has open, and changes nothing.
+func ReadJournal(fs FS, dir string, from Epoch, replay func(epoch Epoch, at Mark, kind uint8, record []byte) error) (Report, error) {
+	r := &journalReplay{fs: fs, dir: dir, from: from, replay: replay, last: from}
+	err := r.run()
+	return r.report, err
 }
 
 // A journalReplay is one reading of a journal.
@@ -141,6 +148,7 @@ func (r *journalReplay) run() error {
 			}
 		}
 		if f.head.start > limits[i] {
+			f.failed = true
 			continue
 		}
 		if err := r.read(f, limits[i]); err != nil {
@@ -438,7 +446,8 @@ func (r *journalReplay) journal(o JournalOptions) (*Journal, error) {
 	opening := newChunk(0)
 	opening.position, opening.epoch = start, epoch
 	j.group = append(j.group, opening)
-	return j, r.sort(f)
+	r.sort(f)
+	return j, nil
 }
 
 // chunk reads a frame of the tail back into memory.
@@ -460,8 +469,9 @@ func (r *journalReplay) chunk(t tailFrame) (*chunk, error) {
 	return c, nil
 }
 
-// sort makes the files that were read the journal's, takes some of the others as spares, and removes the rest.
-func (r *journalReplay) sort(f *journalFiles) error {
+// sort makes the files that were read the journal's, takes some of the others as spares, and removes the rest. What it cannot
+// remove is in nobody's way and tried again at the next start.
+func (r *journalReplay) sort(f *journalFiles) {
 	for _, c := range r.chain {
 		f.live = append(f.live, &journalFile{name: c.name, size: c.size, use: c.head.use, last: r.last, synced: true, failed: c.failed})
 	}
@@ -482,5 +492,5 @@ func (r *journalReplay) sort(f *journalFiles) error {
 		}
 	}
 	r.report.Spares = len(f.spares)
-	return f.remove(remove)
+	f.remove(remove)
 }
