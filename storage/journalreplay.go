@@ -87,6 +87,7 @@ type journalReplay struct {
 	last   Epoch        // highest seen
 	epochs []epochSize
 	tail   []tailFrame // frames that may not be synced
+	before Epoch       // of the last frame with records before those
 	use    uint64      // highest seen
 	report Report
 }
@@ -142,7 +143,7 @@ func (r *journalReplay) run() error {
 	}
 	for i, f := range r.chain {
 		if i == 0 {
-			r.end = f.head.follows
+			r.end, r.before = f.head.follows, f.head.before
 			if f.alone {
 				r.fault(FaultReport{File: f.name, What: "the files before it are missing"})
 			}
@@ -373,6 +374,7 @@ func (s *frameScanner) lengthAt(off int64) int {
 func (r *journalReplay) frame(f *foundFile, rep *FileReport, off int64, h *frameHeader, payload []byte) error {
 	r.report.Clean = h.flags&flagClosed != 0
 	for len(r.tail) > 0 && r.tail[0].header.position < h.base {
+		r.before = r.tail[0].header.epoch
 		r.tail = r.tail[:copy(r.tail, r.tail[1:])]
 	}
 	if h.length > 0 {
@@ -425,7 +427,7 @@ func (r *journalReplay) journal(o JournalOptions) (*Journal, error) {
 	f := &j.files
 	*f = journalFiles{
 		fs: r.fs, dir: r.dir, fileSize: o.FileSize, maxSpare: o.Spares, salt: o.salt, manual: o.manual,
-		end: r.end, epoch: r.last,
+		end: r.end, epoch: r.before,
 	}
 	// What was written after the last sync that is known of is in the system's memory perhaps, and not on the disk, and a sync that failed
 	// before may keep it from getting there: it is written once more.
