@@ -14,6 +14,7 @@ type writer struct {
 	chunk    chunk
 	written  written
 	err      error
+	run      func()                // writeAll; made once
 	try, all func(fd uintptr) bool // write what the socket takes at once; wait for the socket
 }
 
@@ -39,7 +40,7 @@ func (c *conn) Wake(w *queue.Wake) {
 		c.writeInline(w)
 		return
 	}
-	go c.writeAll()
+	go c.writer.run()
 }
 
 // writeInline writes one chunk without waiting for the socket. What is left, or has come since, gets a goroutine.
@@ -53,7 +54,7 @@ func (c *conn) writeInline(w *queue.Wake) {
 	c.encode()
 	c.writeChunk(false)
 	if wr.chunk.unwritten() || wr.taken.more() {
-		go c.writeAll()
+		go c.writer.run()
 		return
 	}
 	wr.chunk.end(c.server.pool)
@@ -65,7 +66,7 @@ func (c *conn) writeInline(w *queue.Wake) {
 	}
 	c.out.mu.Unlock()
 	if more {
-		go c.writeAll()
+		go c.writer.run()
 	}
 }
 
