@@ -14,6 +14,7 @@ type writer struct {
 	chunk    chunk
 	written  written
 	err      error
+	wake     queue.Wake
 	run      func()                // writeAll; made once
 	try, all func(fd uintptr) bool // write what the socket takes at once; wait for the socket
 }
@@ -72,8 +73,8 @@ func (c *conn) writeInline(w *queue.Wake) {
 
 // writeAll writes until the outbox is empty, beginning with what writeInline left.
 func (c *conn) writeAll() {
-	var w queue.Wake
 	wr := &c.writer
+	w := &wr.wake
 	wr.chunk.begin()
 	if wr.chunk.unwritten() {
 		c.writeChunk(true)
@@ -83,7 +84,7 @@ func (c *conn) writeAll() {
 		if wr.taken.more() {
 			c.encode()
 		} else if c.take(&wr.taken, false) {
-			c.feed(&w)
+			c.feed(w)
 			w.Flush()
 			c.encode()
 		} else if wr.chunk.octets() == 0 {
@@ -92,7 +93,7 @@ func (c *conn) writeAll() {
 				return
 			}
 			wr.chunk.begin()
-			c.feed(&w)
+			c.feed(w)
 			w.Flush()
 			c.encode()
 		} else {
