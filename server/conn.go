@@ -126,13 +126,13 @@ func (c *conn) run() {
 func (c *conn) flush() {
 	c.publish()
 	c.acks.flush(&c.wake)
-	c.wake.Flush()
 	c.looked = false
 	c.addPublished()
 	if c.acked > 0 {
 		c.server.Counters.Acked.Add(c.acked)
 		c.acked = 0
 	}
+	c.wake.Flush()
 }
 
 // consume handles the frames in the buffer.
