@@ -282,7 +282,9 @@ func (c *conn) endChannels(then func()) {
 	c.last, c.parked = nil, nil
 	rest := func() { c.post(then) }
 	if c.vhost != nil {
-		rest = func() { c.vhost.ConnectionClosed(c.id, &queue.Wake{}, func() { c.post(then) }) }
+		rest = func() {
+			c.vhost.ConnectionClosed(c.id, &queue.Wake{}, func() { c.server.broker.Sync(func(*amqp.Error) { c.post(then) }) })
+		}
 	}
 	done := countdown(len(channels)+1, rest)
 	for _, ch := range channels {
