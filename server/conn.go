@@ -348,7 +348,7 @@ func (c *conn) endChannels(then func()) {
 	if c.vhost != nil {
 		rest = func() {
 			var w queue.Wake
-			c.vhost.ConnectionClosed(c.id, &w, over)
+			c.vhost.ConnectionClosed(c.id, &w, func() { c.server.broker.Sync(func(*amqp.Error) { over() }) })
 			w.Flush()
 		}
 	}
