@@ -72,6 +72,7 @@ func (ch *channel) giveAnswers() {
 	}
 	if len(ch.answers) == 0 {
 		ch.answers = nil
+		ch.giveNotices()
 		if ch.waiting == 0 && ch.parked > 0 {
 			ch.conn.unpark()
 		}

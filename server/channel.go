@@ -22,6 +22,7 @@ type channel struct {
 	answers    []*answer // owed for operations on topology that were applied
 	parked     int       // frames of this channel in conn.parked
 	committing bool      // one of them is tx.commit
+	notices    []string  // tags of consumers that were ended, and the client not told yet
 	content    content
 	route      route
 	groups     map[*broker.Queue]*group // of what this read has published

@@ -303,7 +303,11 @@ func (c *conn) fail(err *amqp.Error) {
 	c.endChannels(func() {
 		c.send(&amqp.ConnectionClose{ReplyCode: err.Code, ReplyText: err.Text, ClassID: err.Class, MethodID: err.Method})
 		c.state = closing
-		c.timing.closeIn(c.closeWait())
+		if c.deaf {
+			c.timing.closeIn(refusalPause)
+		} else {
+			c.timing.closeIn(c.closeWait())
+		}
 	})
 	c.runMail()
 }
