@@ -9,6 +9,7 @@ import (
 	"net"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -199,6 +200,8 @@ func TestAnswersWaitForTheDisk(t *testing.T) {
 	methods(t, c, amqp.ChannelOpenOkID)
 	methods(t, other, amqp.ChannelOpenOkID)
 	syncing, hold := make(chan bool, 100), make(chan bool)
+	release := sync.OnceFunc(func() { close(hold) })
+	defer release()
 	fs.Fail(func(op, name string) error {
 		if op == "sync" {
 			syncing <- true
@@ -217,7 +220,7 @@ func TestAnswersWaitForTheDisk(t *testing.T) {
 	}
 	send(c, &amqp.QueueDeclare{Queue: "q", Durable: true}, &amqp.QueueDeclare{Queue: "soft", Exclusive: true}, &amqp.QueueDeclare{Queue: "missing", Passive: true})
 	<-syncing
-	send(other, &amqp.QueueDeclare{Queue: "q", Passive: true}) // sees what is not durable yet
+	send(other, &amqp.QueueDeclare{Queue: "q", Passive: true}, &amqp.ChannelClose{ReplyCode: 200}) // sees what is not durable yet
 	for _, c := range []net.Conn{c, other} {
 		c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 		if k, err := c.Read(make([]byte, 1000)); k > 0 || err == nil {
@@ -225,12 +228,14 @@ func TestAnswersWaitForTheDisk(t *testing.T) {
 		}
 		c.SetReadDeadline(time.Now().Add(20 * time.Second))
 	}
-	close(hold)
+	release()
 	ids, _ := methods(t, c, amqp.ChannelCloseID)
 	if want := []amqp.MethodID{amqp.QueueDeclareOkID, amqp.QueueDeclareOkID, amqp.ChannelCloseID}; !slices.Equal(ids, want) {
 		t.Errorf("answers %v, want %v", ids, want)
 	}
-	methods(t, other, amqp.QueueDeclareOkID)
+	if ids, _ := methods(t, other, amqp.ChannelCloseOkID); len(ids) != 2 || ids[0] != amqp.QueueDeclareOkID {
+		t.Errorf("answers %v", ids)
+	}
 	c.Close()
 	other.Close()
 }
