@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"path/filepath"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,12 +19,18 @@ import (
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/storage"
+	"github.com/warrenmq/warren/storage/crashfs"
 )
 
 // startDurable runs a server on a broker whose metadata is kept in a directory. stop ends it as a restart does.
 func startDurable(t testing.TB, dir string) (n *node, stop func()) {
 	t.Helper()
-	db, err := storage.OpenDB(storage.OS{}, filepath.Join(dir, "metadata"), storage.DBOptions{})
+	return startOn(t, storage.OS{}, dir)
+}
+
+func startOn(t testing.TB, fs storage.FS, dir string) (n *node, stop func()) {
+	t.Helper()
+	db, err := storage.OpenDB(fs, filepath.Join(dir, "metadata"), storage.DBOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,6 +189,55 @@ func TestPipelinedTopology(t *testing.T) {
 	if d := <-ds; string(d.Body) != "hello" {
 		t.Errorf("got %q", d.Body)
 	}
+}
+
+// TestAnswersWaitForTheDisk: nothing is answered that is not durable, and nothing overtakes an answer on its channel.
+func TestAnswersWaitForTheDisk(t *testing.T) {
+	fs := crashfs.New()
+	n, stop := startOn(t, fs, "data")
+	defer stop()
+	c, other := n.raw(t), n.raw(t)
+	methods(t, c, amqp.ChannelOpenOkID)
+	methods(t, other, amqp.ChannelOpenOkID)
+	syncing, hold := make(chan bool, 100), make(chan bool)
+	release := sync.OnceFunc(func() { close(hold) })
+	defer release()
+	fs.Fail(func(op, name string) error {
+		if op == "sync" {
+			syncing <- true
+			<-hold
+		}
+		return nil
+	})
+	send := func(c net.Conn, ms ...amqp.Method) {
+		var out []byte
+		for _, m := range ms {
+			out = amqp.AppendMethodFrame(out, 1, m)
+		}
+		if _, err := c.Write(out); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(c, &amqp.QueueDeclare{Queue: "q", Durable: true}, &amqp.QueueDeclare{Queue: "soft", Exclusive: true}, &amqp.QueueDeclare{Queue: "missing", Passive: true})
+	<-syncing
+	send(other, &amqp.QueueDeclare{Queue: "q", Passive: true}, &amqp.ChannelClose{ReplyCode: 200}) // sees what is not durable yet
+	for _, c := range []net.Conn{c, other} {
+		c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		if k, err := c.Read(make([]byte, 1000)); k > 0 || err == nil {
+			t.Fatalf("answered %d octets before the disk did", k)
+		}
+		c.SetReadDeadline(time.Now().Add(20 * time.Second))
+	}
+	release()
+	ids, _ := methods(t, c, amqp.ChannelCloseID)
+	if want := []amqp.MethodID{amqp.QueueDeclareOkID, amqp.QueueDeclareOkID, amqp.ChannelCloseID}; !slices.Equal(ids, want) {
+		t.Errorf("answers %v, want %v", ids, want)
+	}
+	if ids, _ := methods(t, other, amqp.ChannelCloseOkID); len(ids) != 2 || ids[0] != amqp.QueueDeclareOkID {
+		t.Errorf("answers %v", ids)
+	}
+	c.Close()
+	other.Close()
 }
 
 // TestCloseAfterDeclarations: a close that follows declarations without answers comes after them.
