@@ -91,7 +91,7 @@ func (j *Journal) syncFile(n int) error {
 		return nil
 	}
 	begun := time.Now()
-	if err := j.files.sync(j.group[n-1].epoch); err != nil {
+	if err := j.files.sync(); err != nil {
 		return err
 	}
 	j.syncs.Add(time.Since(begun))
