@@ -121,6 +121,7 @@ func (s *Store) flush(upTo storage.Epoch) error {
 	s.mu.Lock()
 	next := s.nextRun
 	s.mu.Unlock()
+	batch.Set(keySynced, binary.LittleEndian.AppendUint64(nil, uint64(s.journal.Synced())))
 	batch.Set(keyEpoch, binary.LittleEndian.AppendUint64(nil, uint64(upTo+1)))
 	batch.Set(keyNextRun, binary.LittleEndian.AppendUint64(nil, uint64(next)))
 	if err := s.o.DB.Commit(&batch, true); err != nil {

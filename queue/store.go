@@ -46,6 +46,7 @@ type Store struct {
 	gone       []storage.LogID       // deleted since the last flush
 	records    map[storage.LogID][]byte
 	firstEpoch storage.Epoch
+	reached    storage.Mark // that the journal is known to have reached before this start
 	nextRun    storage.RunID
 	recovered  bool
 
@@ -62,6 +63,7 @@ type Store struct {
 var (
 	keyEpoch   = []byte("s/epoch") // first live epoch, u64
 	keyNextRun = []byte("s/run")   // next run's id, u64
+	keySynced  = []byte("s/mark")  // the journal reaches at least to this Mark, u64
 )
 
 func queueKey(id storage.LogID) []byte {
@@ -110,7 +112,11 @@ func OpenStore(o StoreOptions) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.firstEpoch, s.nextRun = storage.Epoch(epoch), storage.RunID(max(next, 1))
+	reached, err := number(keySynced)
+	if err != nil {
+		return nil, err
+	}
+	s.firstEpoch, s.nextRun, s.reached = storage.Epoch(epoch), storage.RunID(max(next, 1)), storage.Mark(reached)
 	var registered []storage.RunID
 	err = o.DB.Iterate([]byte("r/"), func(key, _ []byte) error {
 		if len(key) == 10 {
