@@ -53,6 +53,7 @@ type Classic struct {
 	deleted     bool
 	continuing  bool
 	appointment Appointment
+	pressure    pressure
 
 	// With a Store. The first three are set when the queue is made.
 	store     *Store
@@ -354,11 +355,11 @@ func (q *Classic) Publish(b *Batch, w *Wake) {
 		if b.Confirms != nil {
 			numbers = b.Numbers[from:to]
 		}
-		q.publish(b.Messages[from:to], numbers, b.Confirms, w)
+		b.Pressed = q.publish(b.Messages[from:to], numbers, b.Confirms, w)
 	}
 }
 
-func (q *Classic) publish(batch []Message, numbers []uint64, confirms Confirms, w *Wake) {
+func (q *Classic) publish(batch []Message, numbers []uint64, confirms Confirms, w *Wake) (pressed bool) {
 	now := q.clock.Now()
 	q.mu.Lock()
 	if q.deleted { // a message for a queue that is gone counts as taken care of
@@ -369,7 +370,7 @@ func (q *Classic) publish(batch []Message, numbers []uint64, confirms Confirms, 
 		}
 		release.Flush()
 		q.confirm(0, confirms, numbers, nil, w)
-		return
+		return false
 	}
 	q.fx.Reset()
 	q.state.Publish(now, batch, &q.fx)
@@ -377,9 +378,11 @@ func (q *Classic) publish(batch []Message, numbers []uint64, confirms Confirms, 
 	refused := q.refused(batch, after)
 	mark := q.mark
 	q.mark = 0
+	pressed = q.pressure.look(now, &q.state.stats)
 	q.mu.Unlock()
 	q.finish(after, w)
 	q.confirm(mark, confirms, numbers, refused, w)
+	return pressed
 }
 
 // refused are the indexes of the messages that the queue did not take, ascending. Those that are not dead-lettered are
