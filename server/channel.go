@@ -18,9 +18,10 @@ type channel struct {
 	// What others look at, too, is changed under mu: confirms, tx, prefetch, replies, limit.
 
 	state      channelState
-	waiting    int  // operations that have not answered: later frames are parked
-	parked     int  // frames of this channel in conn.parked
-	committing bool // one of them is tx.commit
+	waiting    int       // operations that have not answered: later frames are parked
+	answers    []*answer // owed for operations on topology that were applied
+	parked     int       // frames of this channel in conn.parked
+	committing bool      // one of them is tx.commit
 	content    content
 	route      route
 	groups     map[*broker.Queue]*group // of what this read has published
@@ -54,7 +55,7 @@ const (
 
 // plain reports whether a publish on the channel needs nothing out of the ordinary.
 func (ch *channel) plain() bool {
-	return ch.state == channelOpen && ch.waiting == 0 && ch.parked == 0 && ch.content.stage == noContent && ch.tx == nil
+	return ch.state == channelOpen && ch.waiting == 0 && ch.parked == 0 && len(ch.answers) == 0 && ch.content.stage == noContent && ch.tx == nil
 }
 
 // channelOf is the open channel with that number, or nil.

@@ -126,13 +126,13 @@ func (c *conn) run() {
 func (c *conn) flush() {
 	c.publish()
 	c.acks.flush(&c.wake)
-	c.wake.Flush()
 	c.looked = false
 	c.addPublished()
 	if c.acked > 0 {
 		c.server.Counters.Acked.Add(c.acked)
 		c.acked = 0
 	}
+	c.wake.Flush()
 }
 
 // consume handles the frames in the buffer.
@@ -348,7 +348,7 @@ func (c *conn) endChannels(then func()) {
 	if c.vhost != nil {
 		rest = func() {
 			var w queue.Wake
-			c.vhost.ConnectionClosed(c.id, &w, over)
+			c.vhost.ConnectionClosed(c.id, &w, func() { c.server.broker.Sync(func(*amqp.Error) { over() }) })
 			w.Flush()
 		}
 	}

@@ -14,6 +14,8 @@ type writer struct {
 	chunk    chunk
 	written  written
 	err      error
+	wake     queue.Wake
+	run      func()                // writeAll; made once
 	try, all func(fd uintptr) bool // write what the socket takes at once; wait for the socket
 }
 
@@ -39,7 +41,7 @@ func (c *conn) Wake(w *queue.Wake) {
 		c.writeInline(w)
 		return
 	}
-	go c.writeAll()
+	go c.writer.run()
 }
 
 // writeInline writes one chunk without waiting for the socket. What is left, or has come since, gets a goroutine.
@@ -53,7 +55,7 @@ func (c *conn) writeInline(w *queue.Wake) {
 	c.encode()
 	c.writeChunk(false)
 	if wr.chunk.unwritten() || wr.taken.more() {
-		go c.writeAll()
+		go c.writer.run()
 		return
 	}
 	wr.chunk.end(c.server.pool)
@@ -65,14 +67,14 @@ func (c *conn) writeInline(w *queue.Wake) {
 	}
 	c.out.mu.Unlock()
 	if more {
-		go c.writeAll()
+		go c.writer.run()
 	}
 }
 
 // writeAll writes until the outbox is empty, beginning with what writeInline left.
 func (c *conn) writeAll() {
-	var w queue.Wake
 	wr := &c.writer
+	w := &wr.wake
 	wr.chunk.begin()
 	if wr.chunk.unwritten() {
 		c.writeChunk(true)
@@ -82,7 +84,7 @@ func (c *conn) writeAll() {
 		if wr.taken.more() {
 			c.encode()
 		} else if c.take(&wr.taken, false) {
-			c.feed(&w)
+			c.feed(w)
 			w.Flush()
 			c.encode()
 		} else if wr.chunk.octets() == 0 {
@@ -91,7 +93,7 @@ func (c *conn) writeAll() {
 				return
 			}
 			wr.chunk.begin()
-			c.feed(&w)
+			c.feed(w)
 			w.Flush()
 			c.encode()
 		} else {
