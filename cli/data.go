@@ -37,7 +37,8 @@ func (r *rooms) openData() error {
 	if r.db, err = storage.OpenDB(fs, filepath.Join(dir, "meta"), storage.DBOptions{Failed: fatal, Warn: warn}); err != nil {
 		return fmt.Errorf("metadata in %s: %w", dir, err)
 	}
-	r.store, err = queue.OpenStore(queue.StoreOptions{FS: fs, Dir: dir, DB: r.db, Pool: r.pool, Clock: r.clock, Log: r.log})
+	r.store, err = queue.OpenStore(queue.StoreOptions{FS: fs, Dir: dir, DB: r.db, Pool: r.pool, Clock: r.clock, Log: r.log,
+		FlushAt: int64(r.cfg.FlushAt), JournalMax: int64(r.cfg.JournalMax)})
 	if err != nil {
 		return fmt.Errorf("messages in %s: %w", dir, err)
 	}
@@ -75,6 +76,7 @@ func (r *rooms) newQueue(q broker.NewQueue) queue.Queue {
 // closeData writes what is in memory and closes everything that openData opened.
 func (r *rooms) closeData() error {
 	var errs []error
+	r.clock.Close() // nothing expires any more
 	if r.broker != nil {
 		errs = append(errs, r.broker.Close())
 	}
@@ -84,7 +86,6 @@ func (r *rooms) closeData() error {
 	if r.db != nil {
 		errs = append(errs, r.db.Close())
 	}
-	r.clock.Close()
 	if r.unlock != nil {
 		r.unlock()
 	}
