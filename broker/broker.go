@@ -21,6 +21,8 @@ type Options struct {
 	NewQueue func(NewQueue) queue.Queue
 	// Store is where Open keeps durable metadata. It belongs to the caller, who closes it after the Broker.
 	Store *storage.DB
+	// Alarms are those of the node; nil: the Broker makes its own.
+	Alarms *Alarms
 
 	DefaultVHost string // "/" if empty
 	DefaultUser  string // "guest" if empty
@@ -62,6 +64,9 @@ func newBroker(o Options) *Broker {
 	o.DefaultUser = cmp.Or(o.DefaultUser, "guest")
 	o.DefaultPass = cmp.Or(o.DefaultPass, "guest")
 	o.DefaultQueueType = cmp.Or(o.DefaultQueueType, Classic)
+	if o.Alarms == nil {
+		o.Alarms = new(Alarms)
+	}
 	if o.LoopbackUsers == nil {
 		o.LoopbackUsers = []string{o.DefaultUser}
 	}

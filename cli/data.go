@@ -20,6 +20,7 @@ import (
 //	meta/      metadata, consumption records, the list of runs
 //	journal/   what durable queues were given and gave away lately
 //	runs/      messages that wait
+//	ballast    room that is given up when the disk is full
 
 // openData opens the data directory and gives broker and queues what they had.
 func (r *rooms) openData() error {
@@ -30,20 +31,32 @@ func (r *rooms) openData() error {
 		return err
 	}
 	fs := storage.OS{}
+	if r.ballast, err = storage.OpenBallast(fs, dir, int64(r.cfg.DiskBallast)); err != nil {
+		return fmt.Errorf("ballast in %s: %w", dir, err)
+	}
+	noSpace := func() bool {
+		gave := r.ballast.GiveUp()
+		if gave {
+			r.log.Error("the disk is full: the ballast was given up, publishers and declarations wait for room", "octets", r.ballast.Size())
+			r.alarms.Set(broker.StorageAlarm, true)
+		}
+		return gave
+	}
 	fatal := func(err error) {
 		r.log.Error("metadata cannot be written any more; restart the node when the disk is well", "error", err.Error())
 	}
 	warn := func(err error) { r.log.Warn("metadata", "error", err.Error()) }
-	if r.db, err = storage.OpenDB(fs, filepath.Join(dir, "meta"), storage.DBOptions{Failed: fatal, Warn: warn}); err != nil {
+	if r.db, err = storage.OpenDB(storage.Roomy(fs, noSpace), filepath.Join(dir, "meta"), storage.DBOptions{Failed: fatal, Warn: warn}); err != nil {
 		return fmt.Errorf("metadata in %s: %w", dir, err)
 	}
 	r.store, err = queue.OpenStore(queue.StoreOptions{FS: fs, Dir: dir, DB: r.db, Pool: r.pool, Clock: r.clock, Log: r.log,
-		FlushAt: int64(r.cfg.FlushAt), JournalMax: int64(r.cfg.JournalMax)})
+		FlushAt: int64(r.cfg.FlushAt), JournalMax: int64(r.cfg.JournalMax),
+		NoSpace: func() { noSpace() }})
 	if err != nil {
 		return fmt.Errorf("messages in %s: %w", dir, err)
 	}
 	r.broker, err = broker.Open(broker.Options{
-		Node: r.cfg.NodeName, Pool: r.pool, Clock: r.clock, NewQueue: r.newQueue, Store: r.db,
+		Node: r.cfg.NodeName, Pool: r.pool, Clock: r.clock, NewQueue: r.newQueue, Store: r.db, Alarms: &r.alarms,
 		DefaultVHost: r.cfg.DefaultVHost, DefaultUser: r.cfg.DefaultUser, DefaultPass: r.cfg.DefaultPass,
 		LoopbackUsers: loopback(r.cfg), DefaultQueueType: r.cfg.DefaultQueueType, RefuseTransient: !r.cfg.PermitTransientQueues,
 	})

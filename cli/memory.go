@@ -69,3 +69,19 @@ func memoryTotal(cfg config.Config) uint64 {
 	}
 	return total
 }
+
+// anonymousMemory is how much memory the process has that is no part of a file: what cannot be taken from it. 0 if nobody
+// tells.
+func anonymousMemory() uint64 {
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(text))
+	if len(fields) < 3 {
+		return 0
+	}
+	resident, _ := strconv.ParseUint(fields[1], 10, 64)
+	shared, _ := strconv.ParseUint(fields[2], 10, 64)
+	return (resident - min(shared, resident)) * uint64(os.Getpagesize())
+}

@@ -88,6 +88,9 @@ type Config struct {
 	MemoryLimit uint64
 	// MemoryWatermark and DiskFreeLimit are the thresholds of the memory and disk alarms. Relative ones are of the memory available.
 	MemoryWatermark, DiskFreeLimit Threshold
+	// DiskBallast is the size of a file, in bytes, that is given up when the disk is full, so that acknowledgements, purges and
+	// deletions, which make room, can be written; 0: none.
+	DiskBallast uint64
 	// MemoryTotal, if not 0, is taken for the memory available instead of what the machine or its control group says.
 	MemoryTotal uint64
 	// StatisticsInterval is the distance of the samples from which rates are computed.
@@ -171,6 +174,7 @@ func Default() Config {
 		MemoryBound:           128 << 20,
 		MemoryWatermark:       Threshold{Relative: 0.6},
 		DiskFreeLimit:         Threshold{Absolute: 50_000_000},
+		DiskBallast:           32 << 20,
 		StatisticsInterval:    5 * time.Second,
 		HTTPMaxBody:           10_000_000,
 		PermitTransientQueues: true,

@@ -66,7 +66,7 @@ func (s *Store) Recover() (RecoveryReport, error) {
 	}
 	s.records = nil
 	var err error
-	s.journal, report.Journal, err = storage.OpenJournal(s.o.FS, s.o.Dir+"/journal", storage.JournalOptions{After: after, Synced: s.synced, FileSize: min(64<<20, s.o.JournalMax/4)}, s.firstEpoch,
+	s.journal, report.Journal, err = storage.OpenJournal(s.o.FS, s.o.Dir+"/journal", storage.JournalOptions{After: after, Synced: s.synced, FileSize: min(64<<20, s.o.JournalMax/4), NoSpace: s.o.NoSpace}, s.firstEpoch,
 		func(epoch storage.Epoch, at storage.Mark, kind uint8, record []byte) error {
 			s.replay(epoch, at, kind, record, &report)
 			return nil

@@ -21,6 +21,8 @@ type StoreOptions struct {
 	Pool  *Pool
 	Clock *Clock
 	Log   *slog.Logger
+	// NoSpace is called when there is no room for the journal, before it tries once more; nil does nothing.
+	NoSpace func()
 	// FlushAt is how many octets of messages in memory start a flush; 0 is half of the pool's bound.
 	FlushAt int64
 	// JournalMax is how many octets of journal start one; 0 is 256 MiB. The journal's files are at most a quarter of it.
@@ -221,6 +223,9 @@ type StoreStats struct {
 	Runs                           storage.RunStats
 	Failing                        bool // nothing can be written at the moment
 }
+
+// Err is why the journal cannot be written at the moment; nil if it can.
+func (s *Store) Err() error { return s.journal.Err() }
 
 // Stats are the store's figures.
 func (s *Store) Stats() StoreStats {

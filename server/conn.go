@@ -58,6 +58,7 @@ type conn struct {
 	lost      bool          // the socket is closed
 	counted   bool          // in server.open
 	teardown  teardown
+	blockade  blockade
 	looked    bool   // holds was found out in this batch
 	holds     bool   // a channel has unacknowledged deliveries
 	gathered  int    // octets of incomplete contents
@@ -277,7 +278,7 @@ func (c *conn) leave() {
 	if !c.leaving || c.state != running {
 		return
 	}
-	if !c.crowded() {
+	if !c.crowded() && c.admitLate() {
 		c.admitAll = true
 		c.unpark()
 		c.admitAll = false
