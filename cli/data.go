@@ -54,6 +54,7 @@ func (r *rooms) openData() error {
 		return err
 	}
 	r.store, err = queue.OpenStore(queue.StoreOptions{FS: fs, Dir: dir, DB: r.db, Pool: r.pool, Clock: r.clock, Log: r.log,
+		FlushAt: int64(r.cfg.FlushAt), JournalMax: int64(r.cfg.JournalMax),
 		NoSpace: func() { noSpace() }})
 	if err != nil {
 		return unopened("messages in "+dir, dir, err)
@@ -95,6 +96,7 @@ func (r *rooms) newQueue(q broker.NewQueue) queue.Queue {
 // closeData writes what is in memory and closes everything that openData opened.
 func (r *rooms) closeData() error {
 	var errs []error
+	r.clock.Close() // nothing expires any more
 	if r.broker != nil {
 		errs = append(errs, r.broker.Close())
 	}
@@ -104,7 +106,6 @@ func (r *rooms) closeData() error {
 	if r.db != nil {
 		errs = append(errs, r.db.Close())
 	}
-	r.clock.Close()
 	if r.unlock != nil {
 		r.unlock()
 	}

@@ -13,7 +13,7 @@ import (
 
 // collectAt is the growth, in percent, at which the collector runs: the broker's garbage is small beside what it keeps, and
 // message bytes lie outside its heap.
-const collectAt = 150
+const collectAt = 60
 
 // floor lets the collector rest while the heap is small: it counts for the pace, and, never being touched, takes no memory.
 var floor = make([]byte, 24<<20)

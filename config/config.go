@@ -80,6 +80,10 @@ type Config struct {
 
 	// MemoryBound is the most bytes of message data that are kept in memory. Past it publishers wait.
 	MemoryBound uint64
+	// FlushAt is how many bytes of messages in memory have the oldest written to disk; 0 is half of MemoryBound.
+	FlushAt uint64
+	// JournalMax is how many bytes of journal do; 0 is 256 MiB.
+	JournalMax uint64
 	// MemoryLimit is the soft limit given to the Go runtime, in bytes; 0: derived from MemoryWatermark. GOMEMLIMIT outranks it.
 	MemoryLimit uint64
 	// MemoryWatermark and DiskFreeLimit are the thresholds of the memory and disk alarms. Relative ones are of the memory available.

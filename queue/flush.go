@@ -12,13 +12,15 @@ import (
 )
 
 const (
-	// epochOctets is how much is admitted into memory before a new epoch begins.
-	epochOctets = 16 << 20
+	// maxEpoch is how many octets are admitted into memory before a new epoch begins, unless memory is small.
+	maxEpoch = 16 << 20
 	// maxEpochAge is how long something may stay in the journal while nothing else calls for a flush.
 	maxEpochAge = 5 * time.Minute
 	// flushStep is how many messages of a queue are looked at under its lock at a time.
 	flushStep = 4096
 )
+
+func (s *Store) epochOctets() int64 { return min(maxEpoch, s.o.FlushAt/4) }
 
 // wakeFlusher has the flusher look whether there is something to do.
 func (s *Store) wakeFlusher() {
@@ -42,7 +44,7 @@ func (s *Store) flusher(ctx context.Context) {
 		case <-s.kick:
 		case <-tick.C:
 		}
-		if now := s.pool.Admitted(); now-admitted >= epochOctets || time.Since(cut) >= maxEpochAge {
+		if now := s.pool.Admitted(); now-admitted >= s.epochOctets() || time.Since(cut) >= maxEpochAge {
 			s.journal.Rotate()
 			admitted, cut = now, time.Now()
 		}
@@ -124,9 +126,15 @@ func (s *Store) flush(upTo storage.Epoch) error {
 	batch.Set(keySynced, binary.LittleEndian.AppendUint64(nil, uint64(s.journal.Synced())))
 	batch.Set(keyEpoch, binary.LittleEndian.AppendUint64(nil, uint64(upTo+1)))
 	batch.Set(keyNextRun, binary.LittleEndian.AppendUint64(nil, uint64(next)))
-	if err := s.o.DB.Commit(&batch, true); err != nil {
+	if err := s.settleJournal(); err != nil {
 		f.abort()
+		s.mu.Lock()
+		s.gone = append(s.gone, gone...)
+		s.mu.Unlock()
 		return err
+	}
+	if err := s.o.DB.Commit(&batch, true); err != nil {
+		return err // the run stays: nobody knows whether it is registered
 	}
 	for _, part := range []*flushPart{&f.durable, &f.transient} {
 		if part.run != nil {
@@ -140,6 +148,21 @@ func (s *Store) flush(upTo storage.Epoch) error {
 		s.o.Log.Warn("journal files were not removed", "error", err.Error())
 	}
 	return s.sweep()
+}
+
+// settleJournal returns when everything is synced that has been appended. What tells the database of the state of queues
+// calls it first: a message that the database knows to be gone may have gone to another queue, and be nowhere but in what
+// the journal has not written yet.
+func (s *Store) settleJournal() error {
+	mark := s.journal.Appended()
+	s.journal.Commit(mark)
+	for s.journal.Synced() < mark {
+		if err := s.journal.Err(); err != nil {
+			return err
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+	return nil
 }
 
 // flush is one flush on its way: a run for what must survive, and one for what need not.
@@ -157,8 +180,7 @@ type flushPart struct {
 func (f *flush) write(queues []*Classic, upTo storage.Epoch) error {
 	var batch []flushed
 	for _, q := range queues {
-		q.beginFlush()
-		for level := range q.log.levels {
+		for level := range q.beginFlush() {
 			for after := uint64(0); ; {
 				var done bool
 				batch, after, done = q.collect(batch[:0], uint8(level), after, upTo)
@@ -230,13 +252,15 @@ func (f *flush) abort() {
 	}
 }
 
-// beginFlush notes that nothing of the queue has been seen yet.
-func (q *Classic) beginFlush() {
+// beginFlush notes that nothing of the queue has been seen yet, and returns how many levels there are to see.
+func (q *Classic) beginFlush() (levels int) {
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	for i := range q.log.levels {
 		q.log.levels[i].flushing = 0
 	}
-	q.mu.Unlock()
+	q.leftBefore = q.lastLeft
+	return len(q.log.levels)
 }
 
 // collect appends the next messages behind a place of a level that are of epochs up to upTo, with a reference each. They
@@ -264,27 +288,19 @@ func (q *Classic) collect(dst []flushed, level uint8, after uint64, upTo storage
 }
 
 // record appends the queue's consumption record behind the journal's position that it speaks of; nil if the queue has
-// none. Dead letters on their way are waited for: they are in neither of the two queues for a moment.
+// none.
 func (q *Classic) record(dst []byte) []byte {
 	if !q.durable {
 		return nil
 	}
-	for {
-		q.mu.Lock()
-		if q.deleted {
-			q.mu.Unlock()
-			return nil
-		}
-		if q.limbo == 0 {
-			break
-		}
-		q.mu.Unlock()
-		time.Sleep(time.Millisecond)
-	}
+	q.awaitLimbo()
 	defer q.mu.Unlock()
+	if q.deleted {
+		return nil
+	}
 	q.changed = false
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(q.store.journal.Appended()))
-	return q.state.Encode(dst)
+	return q.state.encode(dst, q.inLimbo())
 }
 
 // flushed is told that what collect returned is on disk: it leaves memory.
@@ -341,7 +357,7 @@ func (q *Classic) living() Living {
 	if q.deleted {
 		return nil
 	}
-	return q.state.Living(nil)
+	return q.state.living(nil, q.inLimbo())
 }
 
 // sweep deletes runs that nobody needs.
@@ -354,6 +370,9 @@ func (s *Store) sweep() error {
 	var batch storage.Batch
 	for _, id := range dead {
 		batch.Delete(runKey(id))
+	}
+	if err := s.settleJournal(); err != nil {
+		return err
 	}
 	if err := s.o.DB.Commit(&batch, true); err != nil {
 		return err
@@ -389,11 +408,14 @@ func (s *Store) compact(ctx context.Context) {
 		if run != nil && !run.Transient() {
 			batch.Set(runKey(id), nil)
 		}
-		if err := s.o.DB.Commit(&batch, true); err != nil {
-			s.o.Log.Error("a run was not registered", "error", err.Error())
+		if err := s.settleJournal(); err != nil {
 			if run != nil {
 				_ = s.runs.Discard(run) // the next start deletes it
 			}
+			return
+		}
+		if err := s.o.DB.Commit(&batch, true); err != nil { // the run stays: nobody knows whether it is registered
+			s.o.Log.Error("a run was not registered", "error", err.Error())
 			return
 		}
 		if err := s.runs.Replace(run, victims); err != nil {

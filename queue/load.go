@@ -54,7 +54,7 @@ func (l *loader) run() {
 		for len(l.work) == 0 && !l.closing {
 			l.more.Wait()
 		}
-		if l.closing {
+		if len(l.work) == 0 { // what was begun is finished: dead letters may be on their way
 			l.mu.Unlock()
 			return
 		}
@@ -63,6 +63,13 @@ func (l *loader) run() {
 		l.mu.Unlock()
 		f(cursor)
 	}
+}
+
+// ends reports whether the store is being closed.
+func (l *loader) ends() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closing
 }
 
 // do has a worker run f.
@@ -135,7 +142,8 @@ func (q *Classic) load(cursor *storage.Cursor) {
 			return
 		}
 		from, to, size := want, want, 1
-		if want > q.state.Cursor(want.Level()) {
+		behind := want > q.state.Cursor(want.Level())
+		if behind {
 			lv := &q.log.levels[want.Level()]
 			if place := want.place() - 1; place < lv.from || place > lv.read {
 				lv.from, lv.read = place, place
@@ -151,14 +159,17 @@ func (q *Classic) load(cursor *storage.Cursor) {
 			got = append(got, read{Seq(r.Seq), c.message(chunk, offset, &r)})
 		})
 		c.release()
-		if !q.loaded(from, to, got, n, err) {
+		if !q.loaded(from, to, behind, got, n, err) {
+			if q.store.loads.ends() {
+				return
+			}
 			time.Sleep(100 * time.Millisecond) // an error of the disk: it may pass
 		}
 	}
 }
 
-// loaded takes what was read of the stretch from to to, and says whether it is worth going on at once.
-func (q *Classic) loaded(from, to Seq, got []read, n int, err error) bool {
+// loaded takes what was read of the stretch from to to, which was behind the cursor or is a returned message, and says whether it is worth going on at once.
+func (q *Classic) loaded(from, to Seq, behind bool, got []read, n int, err error) bool {
 	var w Wake
 	defer w.Flush()
 	release := Releaser{Pool: q.pool}
@@ -171,10 +182,13 @@ func (q *Classic) loaded(from, to Seq, got []read, n int, err error) bool {
 		}
 		return false
 	}
+	taken := false
 	q.do(&w, nil, func(now Time, fx *Effects) {
+		taken = true
 		level := from.Level()
 		lv := &q.log.levels[level]
-		behind := from > q.state.Cursor(level)
+		want, wanted := q.state.Wants()
+		wanted = wanted && want == from // a returned message may have been purged meanwhile
 		for i := range got {
 			r := &got[i]
 			switch {
@@ -184,7 +198,7 @@ func (q *Classic) loaded(from, to Seq, got []read, n int, err error) bool {
 					continue
 				}
 				lv.ahead.Append(r.seq.place(), r.resident)
-			case !behind && !q.log.Resident(r.seq):
+			case !behind && wanted && !q.log.Resident(r.seq):
 				if q.log.again == nil {
 					q.log.again = make(map[Seq]resident)
 				}
@@ -198,6 +212,7 @@ func (q *Classic) loaded(from, to Seq, got []read, n int, err error) bool {
 		}
 		lost := damage != nil
 		switch {
+		case !behind && !wanted:
 		case behind && len(got) > 0:
 			lv.read = max(lv.read, got[len(got)-1].seq.place())
 		case behind && damage != nil:
@@ -213,6 +228,11 @@ func (q *Classic) loaded(from, to Seq, got []read, n int, err error) bool {
 		}
 		q.state.Loaded(now, fx)
 	})
+	if !taken { // the queue was deleted
+		for i := range got {
+			release.Add(got[i].message.Ref.Slab)
+		}
+	}
 	return true
 }
 
@@ -228,28 +248,39 @@ func (q *Classic) lose(now Time, from, to Seq, damage *storage.RunDamage, fx *Ef
 	q.store.o.Log.Error("messages on disk are lost", "queue", q.id, "messages", n, "error", reason)
 }
 
-// readLetters reads messages that are dead-lettered while they are on disk only, and sends them. A worker calls it, and
-// says that all have arrived when it has sent the others of the command.
+// readLetters reads messages that are dead-lettered while they are on disk only, and sends them. A worker calls it. What it
+// could not read when the store closes stays in limbo, and is back after the next start.
 func (q *Classic) readLetters(cursor *storage.Cursor, ranges []coldLetters) {
 	cursor.Reset(q.id)
 	c := chunks{pool: q.pool}
 	var w Wake
 	for _, cold := range ranges {
 		var letters []DeadLetter
+		ticket := cold.ticket
 		for from := cold.First; from <= cold.Last; {
 			n, err := cursor.Read(uint64(from), uint64(cold.Last), maxAhead, c.alloc, func(chunk, offset int, r storage.Record) {
-				letters = append(letters, DeadLetter{c.message(chunk, offset, &r).message, cold.Reason, cold.Failed})
+				letters = append(letters, DeadLetter{c.message(chunk, offset, &r).message, cold.reason, cold.failed})
 				from = Seq(r.Seq) + 1
 			})
 			c.release()
-			if err != nil || n == 0 {
-				if err != nil {
-					q.store.o.Log.Error("dead letters on disk are lost", "queue", q.id, "error", err.Error())
+			var damage *storage.RunDamage
+			switch {
+			case err == nil:
+				if n == 0 {
+					from = cold.Last + 1
 				}
-				break
+			case errors.As(err, &damage): // passed over from now on
+				q.store.o.Log.Error("dead letters on disk are lost", "queue", q.id, "error", err.Error())
+				from = max(from, min(cold.Last, Seq(damage.Last))+1)
+			case q.store.loads.ends():
+				q.abandon(ticket)
+				ticket, from = 0, cold.Last+1
+			default: // it may pass
+				q.store.o.Log.Error("dead letters could not be read from disk; it will be tried again", "queue", q.id, "error", err.Error())
+				time.Sleep(100 * time.Millisecond)
 			}
 		}
-		q.send(letters, nil, &w)
+		q.send(letters, ticket, &w)
 	}
 	w.Flush()
 }
@@ -257,6 +288,7 @@ func (q *Classic) readLetters(cursor *storage.Cursor, ranges []coldLetters) {
 // coldLetters are messages on disk that are to be dead-lettered.
 type coldLetters struct {
 	SeqRange
-	Reason Reason
-	Failed bool
+	reason Reason
+	failed bool
+	ticket uint64 // in limbo
 }

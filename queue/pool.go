@@ -11,7 +11,7 @@ import (
 const SlabSize = 128 << 10
 
 const (
-	maxFree     = 32 << 20 / SlabSize // slabs kept for reuse at the most
+	maxFree     = 16 << 20 / SlabSize // slabs kept for reuse at the most
 	slabDirSize = 1 << 10
 )
 

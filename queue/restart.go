@@ -32,6 +32,7 @@ type comeback struct {
 	config   Config
 	replayed []replayed
 	damaged  bool // the consumption record could not be read
+	gone     bool // the journal says what is gone since
 }
 
 // restore begins the recovery of a queue that its Store has just made.
@@ -65,7 +66,7 @@ func (s *Store) Recover() (RecoveryReport, error) {
 	}
 	s.records = nil
 	var err error
-	s.journal, report.Journal, err = storage.OpenJournal(s.o.FS, s.o.Dir+"/journal", storage.JournalOptions{After: after, Synced: s.synced, NoSpace: s.o.NoSpace}, s.firstEpoch,
+	s.journal, report.Journal, err = storage.OpenJournal(s.o.FS, s.o.Dir+"/journal", storage.JournalOptions{After: after, Synced: s.synced, FileSize: min(64<<20, s.o.JournalMax/4), NoSpace: s.o.NoSpace}, s.firstEpoch,
 		func(epoch storage.Epoch, at storage.Mark, kind uint8, record []byte) error {
 			s.replay(epoch, at, kind, record, &report)
 			return nil
@@ -107,7 +108,7 @@ func (s *Store) Recover() (RecoveryReport, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stop = cancel
 	s.loads.start(ctx, &s.running)
-	s.pool.OnAdmitted(epochOctets, s.wakeFlusher)
+	s.pool.OnAdmitted(s.epochOctets(), s.wakeFlusher)
 	s.running.Add(2)
 	go s.flusher(ctx)
 	go s.compactor(ctx)
@@ -140,6 +141,7 @@ func (s *Store) replay(epoch storage.Epoch, at storage.Mark, kind uint8, record 
 			q.back.replayed = append(q.back.replayed, replayed{seq, epoch, resident{expiry: expiry, message: m, epoch: epoch}})
 		})
 	case kind == recordGone && at > q.back.position:
+		q.back.gone = true
 		err = readGone(rest, func(r SeqRange) {
 			if e := q.back.recovery.Gone(r); e != nil {
 				err = e
@@ -202,7 +204,7 @@ func (q *Classic) comeBack(cursor *storage.Cursor, unclean bool) (messages uint6
 	q.mu.Lock()
 	q.state = b.recovery.State(b.config, &q.log, unclean)
 	messages = q.state.Stats().Ready
-	if q.log.len() > 0 || len(b.replayed) > 0 {
+	if q.log.len() > 0 || len(b.replayed) > 0 || b.gone { // its journal must not be cut without a new record
 		q.changed = true
 		s.soil(q)
 	}

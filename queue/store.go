@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -23,7 +25,7 @@ type StoreOptions struct {
 	NoSpace func()
 	// FlushAt is how many octets of messages in memory start a flush; 0 is half of the pool's bound.
 	FlushAt int64
-	// JournalMax is how many octets of journal start one; 0 is 256 MiB.
+	// JournalMax is how many octets of journal start one; 0 is 256 MiB. The journal's files are at most a quarter of it.
 	JournalMax int64
 }
 
@@ -196,6 +198,13 @@ func (s *Store) Close() error {
 		s.runs.Close()
 		return nil
 	}
+	for _, q := range s.all() { // deliveries leave no trace in the journal, but the records tell of them
+		q.mu.Lock()
+		if q.durable && !q.deleted {
+			s.soil(q)
+		}
+		q.mu.Unlock()
+	}
 	err := s.flush(s.journal.Rotate() - 1)
 	if e := s.journal.Close(); err == nil {
 		err = e
@@ -205,6 +214,13 @@ func (s *Store) Close() error {
 		return fmt.Errorf("closing the store: %w", err)
 	}
 	return nil
+}
+
+// all are the queues of now.
+func (s *Store) all() []*Classic {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.queues))
 }
 
 // StoreStats are figures of now.

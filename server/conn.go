@@ -45,6 +45,7 @@ type conn struct {
 	in        input
 	pub       publisher
 	acks      settlements
+	pressed   bool // consumers of what was just published cannot keep up
 	wake      queue.Wake
 	view      *broker.Scope // of the batch; nil: not open
 	seed      uint64        // of random routing
@@ -119,9 +120,16 @@ func (c *conn) run() {
 		c.consume()
 		c.flush()
 		c.shown.Store(uint32(c.state))
+		if c.pressed {
+			c.pressed = false
+			time.Sleep(pressedRest)
+		}
 		c.holdReading()
 	}
 }
+
+// pressedRest is how long a publisher rests after a read whose queues' consumers cannot keep up.
+const pressedRest = 500 * time.Microsecond
 
 // flush does what the frames read so far add up to. Nothing is locked and nothing is left to do afterwards.
 func (c *conn) flush() {
