@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -47,9 +48,6 @@ func (r *rooms) openData() error {
 		r.log.Error("metadata cannot be written any more; restart the node when the disk is well", "error", err.Error())
 	}
 	warn := func(err error) { r.log.Warn("metadata", "error", err.Error()) }
-	if err := checkMetadata(fs, dir); err != nil {
-		return err
-	}
 	if r.db, err = openMetadata(storage.Roomy(fs, noSpace), dir, storage.DBOptions{Failed: fatal, Warn: warn}); err != nil {
 		return err
 	}
@@ -76,6 +74,10 @@ func (r *rooms) openData() error {
 		"journal_records", j.Records, "took", time.Since(begun).Round(time.Millisecond).String())
 	for _, f := range j.Faults {
 		r.log.Error("the journal is damaged", "fault", fmt.Sprint(f))
+	}
+	if report.Unknown > 0 {
+		r.log.Warn("the journal has messages of queues that are not declared: they were deleted shortly before the node stopped, unless the metadata lost its end",
+			"records", report.Unknown)
 	}
 	if j.Torn > 0 {
 		r.log.Warn("the journal ends in something that was never synced, and is dropped: nothing in it was confirmed, unless the disk lost what it had synced", "octets", j.Torn)
@@ -112,24 +114,25 @@ func (r *rooms) closeData() error {
 	return errors.Join(errs...)
 }
 
-// checkMetadata refuses to start without metadata on messages that would be deleted then, because nobody knows their queues.
-func checkMetadata(fs storage.FS, dir string) error {
-	if names, err := fs.List(filepath.Join(dir, "meta")); err == nil && len(names) > 0 {
-		return nil
-	}
-	for _, part := range []string{"journal", "runs"} {
-		if names, err := fs.List(filepath.Join(dir, part)); err == nil && len(names) > 0 {
-			return unreadable(dir, fmt.Errorf("it is missing, but %s has %s", part, count(len(names), "file")))
-		}
-	}
-	return nil
-}
-
 // openMetadata opens the key-value store of a data directory.
 func openMetadata(fs storage.FS, dir string, o storage.DBOptions) (*storage.DB, error) {
+	files := 0 // with messages: without metadata nobody would know their queues, and they would be deleted
+	for _, part := range []string{"journal", "runs"} {
+		if names, err := fs.List(filepath.Join(dir, part)); err == nil {
+			files += len(names)
+		}
+	}
+	missing := fmt.Errorf("it is gone, but there are messages in %s", count(files, "file"))
+	if names, err := fs.List(filepath.Join(dir, "meta")); files > 0 && (err != nil || len(names) == 0) {
+		return nil, unreadable(dir, missing)
+	}
 	db, err := storage.OpenDB(fs, filepath.Join(dir, "meta"), o)
 	if err != nil {
 		return nil, unreadable(dir, err)
+	}
+	if has, err := broker.HasMetadata(db); err != nil || files > 0 && !has {
+		_ = db.Close() // nothing was written
+		return nil, unreadable(dir, cmp.Or(err, missing))
 	}
 	return db, nil
 }
@@ -144,7 +147,7 @@ func unreadable(dir string, err error) *failure {
 func unopened(what, dir string, err error) *failure {
 	why, _, _ := strings.Cut(err.Error(), "\n")
 	return &failure{code: exitData, text: fmt.Sprintf("%s cannot be read: %s", what, why), err: err,
-		remedy: "Nothing was changed. If the disk is at fault, repair it first; then put back a copy of the whole directory, or start on an empty one\n" +
+		remedy: "No message was touched. If the disk is at fault, repair it first; then put back a copy of the whole directory, or start on an empty one\n" +
 			"with --data-dir and keep this one. 'warren storage verify " + dir + "' tells what of the messages can be read."}
 }
 

@@ -123,7 +123,8 @@ func (s *Store) flush(upTo storage.Epoch) error {
 	s.mu.Lock()
 	next := s.nextRun
 	s.mu.Unlock()
-	batch.Set(keySynced, binary.LittleEndian.AppendUint64(nil, uint64(s.journal.Synced())))
+	s.reached.mark = s.journal.Synced()
+	batch.Set(keyReached, s.reached.encode())
 	batch.Set(keyEpoch, binary.LittleEndian.AppendUint64(nil, uint64(upTo+1)))
 	batch.Set(keyNextRun, binary.LittleEndian.AppendUint64(nil, uint64(next)))
 	if err := s.settleJournal(); err != nil {

@@ -54,7 +54,7 @@ func (q *Classic) restore(rules Rules, config Config, value []byte) {
 // the log and in the report; an error means that nothing can be kept.
 func (s *Store) Recover() (RecoveryReport, error) {
 	var report RecoveryReport
-	after := s.reached
+	after := s.reached.mark
 	for id, value := range s.records {
 		after = max(after, storage.Mark(binary.LittleEndian.Uint64(value)))
 		if q := s.queues[id]; q == nil {
@@ -74,14 +74,11 @@ func (s *Store) Recover() (RecoveryReport, error) {
 	if err != nil {
 		return report, fmt.Errorf("the journal cannot be opened: %w", err)
 	}
-	if end := report.Journal.End; end < s.reached {
-		report.Journal.Clean = false
-		report.Journal.Lost += uint64(s.reached - end)
-		report.Journal.Faults = append(report.Journal.Faults, storage.FaultReport{
-			File: "journal", Lost: uint64(s.reached - end), What: "its newest files are missing, or their ends: what followed is lost, too",
-		})
-	}
-	if err := s.journalReached(); err != nil {
+	s.reached.check(&report.Journal)
+	s.reached = journalEnd{s.journal.Synced(), s.journal.Epoch()}
+	var batch storage.Batch
+	batch.Set(keyReached, s.reached.encode())
+	if err := s.o.DB.Commit(&batch, true); err != nil {
 		return report, err
 	}
 	unclean := !report.Journal.Clean
@@ -116,13 +113,6 @@ func (s *Store) Recover() (RecoveryReport, error) {
 		s.wakeFlusher()
 	}
 	return report, nil
-}
-
-// journalReached writes down how far the journal has come, so that the next start notices if it no longer reaches there.
-func (s *Store) journalReached() error {
-	var batch storage.Batch
-	batch.Set(keySynced, binary.LittleEndian.AppendUint64(nil, uint64(s.journal.Synced())))
-	return s.o.DB.Commit(&batch, true)
 }
 
 // replay takes one record of the journal.

@@ -48,7 +48,7 @@ type Store struct {
 	gone       []storage.LogID       // deleted since the last flush
 	records    map[storage.LogID][]byte
 	firstEpoch storage.Epoch
-	reached    storage.Mark // that the journal is known to have reached before this start
+	reached    journalEnd // what the journal is known to have come to before this start
 	nextRun    storage.RunID
 	recovered  bool
 
@@ -65,7 +65,7 @@ type Store struct {
 var (
 	keyEpoch   = []byte("s/epoch") // first live epoch, u64
 	keyNextRun = []byte("s/run")   // next run's id, u64
-	keySynced  = []byte("s/mark")  // the journal reaches at least to this Mark, u64
+	keyReached = []byte("s/mark")  // the journal reaches at least to this Mark, and has a frame of this Epoch or a later one, u64 each
 )
 
 func queueKey(id storage.LogID) []byte {
@@ -114,11 +114,10 @@ func OpenStore(o StoreOptions) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	reached, err := number(keySynced)
-	if err != nil {
+	s.firstEpoch, s.nextRun = storage.Epoch(epoch), storage.RunID(max(next, 1))
+	if s.reached, err = readJournalEnd(o.DB); err != nil {
 		return nil, err
 	}
-	s.firstEpoch, s.nextRun, s.reached = storage.Epoch(epoch), storage.RunID(max(next, 1)), storage.Mark(reached)
 	var registered []storage.RunID
 	err = o.DB.Iterate([]byte("r/"), func(key, _ []byte) error {
 		if len(key) == 10 {
@@ -144,6 +143,9 @@ func OpenStore(o StoreOptions) (*Store, error) {
 	}
 	for _, lost := range report.Lost {
 		o.Log.Error("a run of messages is lost", "run", lost.Run, "error", lost.Err.Error())
+	}
+	for _, name := range report.Deleted {
+		o.Log.Info("a run that was transient, not finished or replaced is deleted", "file", name)
 	}
 	for _, id := range registered {
 		s.nextRun = max(s.nextRun, id+1)
