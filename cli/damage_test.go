@@ -29,12 +29,12 @@ type small struct {
 	log *bytes.Buffer
 }
 
-// startSmall opens a data directory as a node does. The error is the start's.
-func startSmall(t testing.TB, dir string) (*small, error) {
+// startSmall opens a data directory as a node does, with a bound of message memory. The error is the start's.
+func startSmall(t testing.TB, dir string, bound int64) (*small, error) {
 	s := &small{t: t, log: new(bytes.Buffer)}
 	cfg := config.Default()
 	cfg.DataDir, cfg.DiskBallast = dir, 0
-	s.rooms = &rooms{cfg: cfg, pool: queue.NewPool(1 << 20), clock: queue.NewClock(), log: slog.New(slog.NewTextHandler(&locked{w: s.log}, nil))}
+	s.rooms = &rooms{cfg: cfg, pool: queue.NewPool(bound), clock: queue.NewClock(), log: slog.New(slog.NewTextHandler(&locked{w: s.log}, nil))}
 	if err := s.openData(); err != nil {
 		_ = s.closeData()
 		return s, err
@@ -168,7 +168,7 @@ func smallDir(t testing.TB) (dir string, messages int) {
 	t.Helper()
 	dir = t.TempDir()
 	for round, n := range []int{4000, 4000, 500} {
-		s, err := startSmall(t, dir)
+		s, err := startSmall(t, dir, 64<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -215,12 +215,12 @@ func filesIn(t testing.TB, dir string) (names []string) {
 	return names
 }
 
-// youngDir makes the directory of a small node that was killed in its first life, with messages in a run and in the journal:
+// youngDir makes the directory of a small node that ended in its first life without moving its messages, with messages in a run and in the journal:
 // all metadata is in the log of the key-value store.
 func youngDir(t testing.TB) (dir string, messages int) {
 	t.Helper()
 	dir = t.TempDir()
-	s, err := startSmall(t, dir)
+	s, err := startSmall(t, dir, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,12 +229,16 @@ func youngDir(t testing.TB) (dir string, messages int) {
 		s.publish(messages, 1000)
 		messages += 1000
 	}
-	copied := t.TempDir()
-	copyDir(t, dir, copied)
-	if err := s.closeData(); err != nil {
+	if err := s.broker.Close(); err != nil {
 		t.Fatal(err)
 	}
-	return copied, messages
+	s.store.Abandon()
+	if err := s.db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.clock.Close()
+	s.unlock()
+	return dir, messages
 }
 
 // damages are what may happen to a file. nil: it goes.
@@ -323,7 +327,7 @@ func startOnDamage(t *testing.T, build func(testing.TB) (string, int)) {
 
 // outcome starts a node on a damaged directory and judges what comes of it.
 func outcome(t *testing.T, dir, damaged string, messages int) {
-	s, err := startSmall(t, dir)
+	s, err := startSmall(t, dir, 64<<20)
 	if err != nil {
 		var f *failure
 		if !errors.As(err, &f) || f.remedy == "" {
