@@ -32,7 +32,10 @@ func (r *rooms) openData() error {
 	if r.unlock, err = lockDir(dir); err != nil {
 		return err
 	}
-	fs := storage.OS{}
+	if r.fs == nil {
+		r.fs = storage.OS{}
+	}
+	fs := r.fs
 	if r.ballast, err = storage.OpenBallast(fs, dir, int64(r.cfg.DiskBallast)); err != nil {
 		return fmt.Errorf("ballast in %s: %w", dir, err)
 	}

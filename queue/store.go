@@ -52,13 +52,15 @@ type Store struct {
 	nextRun    storage.RunID
 	recovered  bool
 
-	confirms pendingConfirms
-	loads    loader
-	kick     chan struct{} // the flusher has something to look at; one slot
-	flushes  chan struct{} // the compactor has; one slot
-	stop     context.CancelFunc
-	running  sync.WaitGroup
-	failing  atomic.Bool // the journal cannot be written
+	confirms      pendingConfirms
+	loads         loader
+	kick          chan struct{} // the flusher has something to look at; one slot
+	flushes       chan struct{} // the compactor has; one slot
+	stop          context.CancelFunc
+	running       sync.WaitGroup
+	failing       atomic.Bool // the journal cannot be written
+	flushTimes    storage.Durations
+	flushFailures atomic.Uint64
 }
 
 // Keys of the database.
@@ -229,7 +231,11 @@ func (s *Store) all() []*Classic {
 type StoreStats struct {
 	JournalOctets, JournalUnsynced int64
 	Runs                           storage.RunStats
-	Failing                        bool // nothing can be written at the moment
+	Failing                        bool   // nothing can be written at the moment
+	JournalFaults                  uint64 // writes and syncs that failed since the start
+	Syncs, Flushes                 storage.DurationCounts
+	FlushFailures                  uint64
+	Unconfirmed                    uint64 // publishes whose confirm waits for the journal
 }
 
 // Err is why the journal cannot be written at the moment; nil if it can.
@@ -239,5 +245,7 @@ func (s *Store) Err() error { return s.journal.Err() }
 func (s *Store) Stats() StoreStats {
 	return StoreStats{
 		JournalOctets: s.journal.Size(), JournalUnsynced: int64(s.journal.Backlog()), Runs: s.runs.Stats(), Failing: s.failing.Load(),
+		JournalFaults: s.journal.Faults(), Syncs: s.journal.Syncs(), Flushes: s.flushTimes.Now(), FlushFailures: s.flushFailures.Load(),
+		Unconfirmed: s.confirms.waiting(),
 	}
 }
