@@ -66,6 +66,7 @@ type Classic struct {
 	dirty      bool         // in store.dirty
 	loading    bool         // a worker reads for it
 	ahead      int          // octets read at a time
+	drops      int          // times that what was read ahead was let go
 	limbo      []leaving    // dead letters that have left and not arrived
 	lastLeft   uint64       // ticket given out last in limbo
 	leftBefore uint64       // the same, when the running flush began

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -58,7 +59,8 @@ func (s *Store) flusher(ctx context.Context) {
 				s.o.Log.Error("messages could not be moved to disk; it will be tried again", "error", err.Error())
 				break
 			}
-			if s.pool.InUse()+s.journal.Size() >= before { // nothing gained: what is left is in use
+			if s.pool.InUse()+s.journal.Size() >= before { // nothing gained: what is left is in use, or was read ahead
+				s.dropAhead()
 				break
 			}
 		}
@@ -79,6 +81,16 @@ func (s *Store) compactor(ctx context.Context) {
 		case <-s.flushes:
 			s.compact(ctx)
 		}
+	}
+}
+
+// dropAhead has all queues let go of what was read ahead for them.
+func (s *Store) dropAhead() {
+	s.mu.Lock()
+	queues := slices.Collect(maps.Values(s.queues))
+	s.mu.Unlock()
+	for _, q := range queues {
+		q.dropAhead()
 	}
 }
 

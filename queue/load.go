@@ -11,8 +11,8 @@ import (
 
 const (
 	loaders  = 2        // I/O workers
-	minAhead = 64 << 10 // octets read ahead for a queue at first
-	maxAhead = 1 << 20  // while its consumers keep asking
+	minAhead = 16 << 10 // octets read ahead for a queue at first
+	maxAhead = SlabSize // while its consumers keep asking
 	allAhead = 32 << 20 // for all queues together
 )
 
@@ -24,7 +24,13 @@ type loader struct {
 	more    sync.Cond
 	work    []func(*storage.Cursor)
 	closing bool
-	busy    int // queues that have something read ahead, roughly
+}
+
+// share is how much may be read ahead for one queue, given how many wait.
+func (l *loader) share() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(allAhead/(len(l.work)+loaders), minAhead)
 }
 
 func (l *loader) start(ctx context.Context, running *sync.WaitGroup) {
@@ -80,41 +86,40 @@ func (l *loader) do(f func(*storage.Cursor)) {
 	l.mu.Unlock()
 }
 
-// chunks are slabs that a cursor reads into; each message read holds a reference to its own.
+// chunks is memory that a cursor reads into; each message read holds a reference to its own.
 type chunks struct {
-	pool  *Pool
-	slabs []*Slab
+	pool *Pool
+	refs []Ref
 }
 
 func (c *chunks) alloc(n int) []byte {
-	var s *Slab
-	if n <= SlabSize {
-		s = c.pool.Get()
-	} else {
-		s = c.pool.GetBig(n)
+	if n <= SlabSize/4 || n > SlabSize {
+		ref, b := c.pool.Room(n, 1)
+		c.refs = append(c.refs, ref)
+		return b
 	}
-	c.slabs = append(c.slabs, s)
+	s := c.pool.Get()
+	c.refs = append(c.refs, Ref{Slab: s.ID, Len: uint32(n)})
 	return s.Buf[:n]
 }
 
 // message is the message that a record in chunk holds, with a reference.
 func (c *chunks) message(chunk, offset int, r *storage.Record) resident {
-	s := c.slabs[chunk]
-	c.pool.Hold(s.ID, 1)
+	at := c.refs[chunk]
+	c.pool.Hold(at.Slab, 1)
 	return resident{
 		expiry: Time(r.Expiry),
 		message: Message{
-			Ref: Ref{Slab: s.ID, Off: uint32(offset), Len: uint32(len(r.Bytes))}, Size: r.Size, TTL: -1, Priority: r.Priority, Flags: Flags(r.Flags),
+			Ref: Ref{Slab: at.Slab, Off: at.Off + uint32(offset), Len: uint32(len(r.Bytes))}, Size: r.Size, TTL: -1, Priority: r.Priority, Flags: Flags(r.Flags),
 		},
 	}
 }
 
 func (c *chunks) release() {
-	for i, s := range c.slabs {
-		c.pool.Release(s.ID, 1)
-		c.slabs[i] = nil
+	for _, r := range c.refs {
+		c.pool.Release(r.Slab, 1)
 	}
-	c.slabs = c.slabs[:0]
+	c.refs = c.refs[:0]
 }
 
 // read is a message that was read from disk.
@@ -150,8 +155,9 @@ func (q *Classic) load(cursor *storage.Cursor) {
 			}
 			from, to = seqOf(want.Level(), lv.read+1), seqOf(want.Level(), lv.cold)
 			q.ahead = min(max(2*q.ahead, minAhead), maxAhead)
-			size = q.ahead
+			size = min(q.ahead, q.store.loads.share())
 		}
+		drops := q.drops
 		q.mu.Unlock()
 
 		got = got[:0]
@@ -159,7 +165,7 @@ func (q *Classic) load(cursor *storage.Cursor) {
 			got = append(got, read{Seq(r.Seq), c.message(chunk, offset, &r)})
 		})
 		c.release()
-		if !q.loaded(from, to, behind, got, n, err) {
+		if !q.loaded(from, to, behind, drops, got, n, err) {
 			if q.store.loads.ends() {
 				return
 			}
@@ -168,8 +174,9 @@ func (q *Classic) load(cursor *storage.Cursor) {
 	}
 }
 
-// loaded takes what was read of the stretch from to to, which was behind the cursor or is a returned message, and says whether it is worth going on at once.
-func (q *Classic) loaded(from, to Seq, behind bool, got []read, n int, err error) bool {
+// loaded takes what was read of the stretch from to to, which was behind the cursor or is a returned message, and says
+// whether it is worth going on at once. If what was read ahead has been dropped since, it is not taken.
+func (q *Classic) loaded(from, to Seq, behind bool, drops int, got []read, n int, err error) bool {
 	var w Wake
 	defer w.Flush()
 	release := Releaser{Pool: q.pool}
@@ -184,6 +191,10 @@ func (q *Classic) loaded(from, to Seq, behind bool, got []read, n int, err error
 	}
 	taken := false
 	q.do(&w, nil, func(now Time, fx *Effects) {
+		if behind && drops != q.drops {
+			q.state.Loaded(now, fx) // and it asks again
+			return
+		}
 		taken = true
 		level := from.Level()
 		lv := &q.log.levels[level]
@@ -228,12 +239,29 @@ func (q *Classic) loaded(from, to Seq, behind bool, got []read, n int, err error
 		}
 		q.state.Loaded(now, fx)
 	})
-	if !taken { // the queue was deleted
+	if !taken { // the queue was deleted, or asks for something else now
 		for i := range got {
 			release.Add(got[i].message.Ref.Slab)
 		}
 	}
 	return true
+}
+
+// dropAhead lets go of what was read ahead: there is a copy on disk, and memory is wanted for what has none.
+func (q *Classic) dropAhead() {
+	release := Releaser{Pool: q.pool}
+	q.mu.Lock()
+	q.drops++
+	for i := range q.log.levels {
+		lv := &q.log.levels[i]
+		q.log.change -= lv.ahead.RemoveRange(0, maxPlace, func(_ uint64, r *resident) { release.Add(r.message.Ref.Slab) })
+		lv.from, lv.read = 0, 0
+	}
+	q.state.Unloaded()
+	waiting := q.log.changed()
+	q.mu.Unlock()
+	release.Flush()
+	q.pool.Charge(waiting * waitingCost)
 }
 
 // lose goes on without messages that cannot be read. Called with q.mu held.
