@@ -60,7 +60,23 @@ func (s *Store) flusher(ctx context.Context) {
 				break
 			}
 		}
-		s.compact(ctx)
+		select {
+		case s.flushes <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// compactor copies runs forward, beside the flusher, which must not wait for it.
+func (s *Store) compactor(ctx context.Context) {
+	defer s.running.Done()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.flushes:
+			s.compact(ctx)
+		}
 	}
 }
 
@@ -372,7 +388,6 @@ func (s *Store) compact(ctx context.Context) {
 		if run != nil && !run.Transient() {
 			batch.Set(runKey(id), nil)
 		}
-		batch.Set(keyNextRun, binary.LittleEndian.AppendUint64(nil, uint64(id+1)))
 		if err := s.o.DB.Commit(&batch, true); err != nil {
 			s.o.Log.Error("a run was not registered", "error", err.Error())
 			if run != nil {

@@ -228,7 +228,8 @@ func (q *Classic) lose(now Time, from, to Seq, damage *storage.RunDamage, fx *Ef
 	q.store.o.Log.Error("messages on disk are lost", "queue", q.id, "messages", n, "error", reason)
 }
 
-// readLetters reads messages that are dead-lettered while they are on disk only, and sends them. A worker calls it.
+// readLetters reads messages that are dead-lettered while they are on disk only, and sends them. A worker calls it, and
+// says that all have arrived when it has sent the others of the command.
 func (q *Classic) readLetters(cursor *storage.Cursor, ranges []coldLetters) {
 	cursor.Reset(q.id)
 	c := chunks{pool: q.pool}
@@ -248,7 +249,7 @@ func (q *Classic) readLetters(cursor *storage.Cursor, ranges []coldLetters) {
 				break
 			}
 		}
-		q.send(letters, []SeqRange{cold.SeqRange}, &w)
+		q.send(letters, nil, &w)
 	}
 	w.Flush()
 }

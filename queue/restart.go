@@ -98,8 +98,9 @@ func (s *Store) Recover() (RecoveryReport, error) {
 	s.stop = cancel
 	s.loads.start(ctx, &s.running)
 	s.pool.OnAdmitted(epochOctets, s.wakeFlusher)
-	s.running.Add(1)
+	s.running.Add(2)
 	go s.flusher(ctx)
+	go s.compactor(ctx)
 	if s.flushDue() {
 		s.wakeFlusher()
 	}

@@ -50,10 +50,10 @@ type Store struct {
 	confirms pendingConfirms
 	loads    loader
 	kick     chan struct{} // the flusher has something to look at; one slot
+	flushes  chan struct{} // the compactor has; one slot
 	stop     context.CancelFunc
 	running  sync.WaitGroup
 	failing  atomic.Bool // the journal cannot be written
-	epochAt  atomic.Int64
 }
 
 // Keys of the database.
@@ -81,7 +81,7 @@ func OpenStore(o StoreOptions) (*Store, error) {
 	s := &Store{
 		o: o, pool: o.Pool,
 		queues: make(map[storage.LogID]*Classic), dirty: make(map[*Classic]struct{}), records: make(map[storage.LogID][]byte),
-		kick: make(chan struct{}, 1),
+		kick: make(chan struct{}, 1), flushes: make(chan struct{}, 1),
 	}
 	s.loads.store = s
 	s.confirms.store = s

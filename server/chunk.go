@@ -149,6 +149,7 @@ func (k *chunk) skip(n int) {
 
 func (c *conn) initWriter() {
 	wr := &c.writer
+	wr.run = c.writeAll
 	step := func(fd uintptr) bool {
 		err := wr.chunk.write(fd)
 		if err != nil && err != syscall.EAGAIN {

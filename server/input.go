@@ -78,10 +78,10 @@ func (in *input) tidy() {
 	case in.large != nil && in.r == 0:
 		// still the same frame
 	case in.large != nil || in.given:
-		in.large, in.rest = nil, append(in.rest[:0], unread...)
-		in.r, in.w = 0, 0
+		fresh := in.pool.Get()
+		in.r, in.w = 0, copy(fresh.Buf, unread)
 		in.release()
-		in.borrow()
+		in.slab = fresh
 	case in.r > 0 && len(buf)-in.w < minRoom, in.r >= len(buf)/2:
 		in.w = copy(buf, unread)
 		in.r = 0

@@ -1,10 +1,12 @@
 package server
 
 import (
+	"bytes"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,21 +28,28 @@ const recheck = time.Second
 type certificates struct {
 	files TLSFiles
 	warn  func(error)
+	every time.Duration // between looks at the files
 
 	mu      sync.Mutex // guards what follows
 	config  *tls.Config
-	stamps  string
+	made    contents // what config was made from
 	checked time.Time
 }
 
+// contents are those of certificate, key and authorities.
+type contents [3][]byte
+
 // newCertificates reads the files once. warn hears of later failures.
 func newCertificates(files TLSFiles, warn func(error)) (*certificates, error) {
-	c := &certificates{files: files, warn: warn}
-	config, err := files.load()
-	if err != nil {
+	c := &certificates{files: files, warn: warn, every: recheck}
+	var err error
+	if c.made, err = files.read(); err != nil {
 		return nil, err
 	}
-	c.config, c.stamps, c.checked = config, files.stamps(), time.Now()
+	if c.config, err = files.configure(c.made); err != nil {
+		return nil, err
+	}
+	c.checked = time.Now()
 	return c, nil
 }
 
@@ -48,44 +57,50 @@ func newCertificates(files TLSFiles, warn func(error)) (*certificates, error) {
 func (c *certificates) forClient(*tls.ClientHelloInfo) (*tls.Config, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if now := time.Now(); now.Sub(c.checked) >= recheck {
+	if now := time.Now(); now.Sub(c.checked) >= c.every {
 		c.checked = now
-		if stamps := c.files.stamps(); stamps != c.stamps {
-			config, err := c.files.load()
-			if err != nil { // perhaps only half of them are written yet: look again at the next connection
-				c.warn(err)
-			} else {
-				c.config, c.stamps = config, stamps
-			}
+		if err := c.reload(); err != nil { // perhaps only half of them are written yet: look again later
+			c.warn(err)
 		}
 	}
 	return c.config, nil
 }
 
-// stamps tells one state of the files from another.
-func (f *TLSFiles) stamps() string {
-	var b strings.Builder
-	for _, name := range []string{f.Cert, f.Key, f.CA} {
-		if info, err := os.Stat(name); err == nil {
-			fmt.Fprintln(&b, info.ModTime().UnixNano(), info.Size())
-		}
+// reload makes the configuration anew if the files are others than before. They are compared by what is in them: a link
+// that was turned, or a file put in the place of another, may have any time and size.
+func (c *certificates) reload() error {
+	now, err := c.files.read()
+	if err != nil || slices.EqualFunc(now[:], c.made[:], bytes.Equal) {
+		return err
 	}
-	return b.String()
+	config, err := c.files.configure(now)
+	if err == nil {
+		c.config, c.made = config, now
+	}
+	return err
 }
 
-func (f *TLSFiles) load() (*tls.Config, error) {
-	cert, err := tls.LoadX509KeyPair(f.Cert, f.Key)
+func (f *TLSFiles) read() (all contents, err error) {
+	for i, name := range []string{f.Cert, f.Key, f.CA} {
+		if name == "" && i == 2 {
+			continue
+		}
+		if all[i], err = os.ReadFile(name); err != nil {
+			return all, fmt.Errorf("TLS files: %w", err)
+		}
+	}
+	return all, nil
+}
+
+func (f *TLSFiles) configure(all contents) (*tls.Config, error) {
+	cert, err := tls.X509KeyPair(all[0], all[1])
 	if err != nil {
 		return nil, fmt.Errorf("TLS certificate %s with key %s: %w", f.Cert, f.Key, err)
 	}
 	config := &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
 	if f.CA != "" {
-		pem, err := os.ReadFile(f.CA)
-		if err != nil {
-			return nil, fmt.Errorf("TLS authorities: %w", err)
-		}
 		config.ClientCAs = x509.NewCertPool()
-		if !config.ClientCAs.AppendCertsFromPEM(pem) {
+		if !config.ClientCAs.AppendCertsFromPEM(all[2]) {
 			return nil, fmt.Errorf("TLS authorities: no certificate in %s", f.CA)
 		}
 	}
@@ -98,12 +113,18 @@ func (f *TLSFiles) load() (*tls.Config, error) {
 	return config, nil
 }
 
-// certificateName is the user name in a client's certificate (RabbitMQ docs: ssl_cert_login_from): common_name, or the
-// whole distinguished name as RFC 4514 writes it.
+// certificateName is the user name in a client's certificate (RabbitMQ docs: ssl_cert_login_from): common_name, the first
+// DNS name among the alternative ones, or the whole distinguished name as RFC 4514 writes it.
 func certificateName(cert *x509.Certificate, from string) string {
 	switch from {
-	case "common_name":
-		return cert.Subject.CommonName
+	case "common_name": // there may be several
+		var names []string
+		for _, a := range cert.Subject.Names {
+			if s, ok := a.Value.(string); ok && a.Type.String() == "2.5.4.3" {
+				names = append(names, s)
+			}
+		}
+		return strings.Join(names, ",")
 	case "subject_alternative_name":
 		if len(cert.DNSNames) > 0 {
 			return cert.DNSNames[0]

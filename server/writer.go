@@ -14,6 +14,8 @@ type writer struct {
 	chunk    chunk
 	written  written
 	err      error
+	wake     queue.Wake
+	run      func()                // writeAll; made once
 	try, all func(fd uintptr) bool // write what the socket takes at once; wait for the socket
 }
 
@@ -39,7 +41,7 @@ func (c *conn) Wake(w *queue.Wake) {
 		c.writeInline(w)
 		return
 	}
-	go c.writeAll()
+	go c.writer.run()
 }
 
 // writeInline writes one chunk without waiting for the socket. What is left, or has come since, gets a goroutine.
@@ -53,7 +55,7 @@ func (c *conn) writeInline(w *queue.Wake) {
 	c.encode()
 	c.writeChunk(false)
 	if wr.chunk.unwritten() || wr.taken.more() {
-		go c.writeAll()
+		go c.writer.run()
 		return
 	}
 	wr.chunk.end(c.server.pool)
@@ -65,14 +67,14 @@ func (c *conn) writeInline(w *queue.Wake) {
 	}
 	c.out.mu.Unlock()
 	if more {
-		go c.writeAll()
+		go c.writer.run()
 	}
 }
 
 // writeAll writes until the outbox is empty, beginning with what writeInline left.
 func (c *conn) writeAll() {
-	var w queue.Wake
 	wr := &c.writer
+	w := &wr.wake
 	wr.chunk.begin()
 	if wr.chunk.unwritten() {
 		c.writeChunk(true)
@@ -82,7 +84,7 @@ func (c *conn) writeAll() {
 		if wr.taken.more() {
 			c.encode()
 		} else if c.take(&wr.taken, false) {
-			c.feed(&w)
+			c.feed(w)
 			w.Flush()
 			c.encode()
 		} else if wr.chunk.octets() == 0 {
@@ -91,7 +93,7 @@ func (c *conn) writeAll() {
 				return
 			}
 			wr.chunk.begin()
-			c.feed(&w)
+			c.feed(w)
 			w.Flush()
 			c.encode()
 		} else {
@@ -261,7 +263,7 @@ func (c *conn) appendContent(head []byte, tag uint64, o *queue.Offered, tail []b
 	}
 	if len(b) >= byReference && c.raw != nil {
 		k.buf = dst
-		c.appendReference(start, names, head, b, o.Message.Ref.Slab)
+		c.appendReference(start, names, head, b, o)
 		return
 	}
 	at := len(dst)
@@ -282,35 +284,46 @@ func (c *conn) appendContent(head []byte, tag uint64, o *queue.Offered, tail []b
 	release.Add(o.Message.Ref.Slab)
 }
 
-// appendReference is appendContent for what is worth not to be copied: the bodies of frames are written from where they
-// lie. The method frame began at start of the chunk's buffer and lacks the first names octets of b.
-func (c *conn) appendReference(start, names int, head, b []byte, slab uint32) {
+// appendReference is appendContent for what is worth not to be copied: bodies are written from where they lie. The method
+// frame began at start of the chunk's buffer and lacks the first names octets of b.
+func (c *conn) appendReference(start, names int, head, b []byte, o *queue.Offered) {
 	k := &c.writer.chunk
-	k.held = append(k.held, slab)
+	k.held = append(k.held, o.Message.Ref.Slab)
 	dst := append(k.buf, b[:names+1]...)
 	binary.BigEndian.PutUint32(dst[start+3:], uint32(len(dst)-start-amqp.FrameOverhead))
 	b = b[names+1:]
-	piece := amqp.BodyFrameSize(c.frameMax)
-	for first := true; len(b) > 0; first = false {
+	size := int(binary.BigEndian.Uint32(b[3:])) // of the header
+	dst = appendFrameHead(dst, amqp.FrameHeader, head, size)
+	dst = append(dst, b[amqp.FrameHeadSize:amqp.FrameOverhead+size]...)
+	b = b[amqp.FrameOverhead+size:]
+
+	// All frames but the last are of one size. If that is too large they are cut anew.
+	piece, left, open := amqp.BodyFrameSize(c.frameMax), int(o.Message.Size), 0
+	if len(b) > 0 {
+		piece = min(piece, int(binary.BigEndian.Uint32(b[3:])))
+	}
+	for len(b) > 0 {
 		size := int(binary.BigEndian.Uint32(b[3:]))
 		payload := b[amqp.FrameHeadSize : amqp.FrameHeadSize+size]
-		kind := b[0]
 		b = b[amqp.FrameOverhead+size:]
-		if !first && size > piece {
-			for ; len(payload) > piece; payload = payload[piece:] {
-				dst = appendFrameHead(dst, kind, head, piece)
-				dst = k.refer(dst, payload[:piece])
+		for len(payload) > 0 {
+			if open == 0 {
+				open = min(left, piece)
+				dst = appendFrameHead(dst, amqp.FrameBody, head, open)
+			}
+			n := min(open, len(payload))
+			if n < byReference/4 {
+				dst = append(dst, payload[:n]...)
+			} else {
+				dst = k.refer(dst, payload[:n])
+			}
+			payload = payload[n:]
+			open -= n
+			left -= n
+			if open == 0 {
 				dst = append(dst, amqp.FrameEnd)
 			}
-			size = len(payload)
 		}
-		dst = appendFrameHead(dst, kind, head, size)
-		if size < byReference/4 {
-			dst = append(dst, payload...)
-		} else {
-			dst = k.refer(dst, payload)
-		}
-		dst = append(dst, amqp.FrameEnd)
 	}
 	k.buf = dst
 }

@@ -211,3 +211,25 @@ func TestFaultFSFaults(t *testing.T) {
 		t.Error(n, err)
 	}
 }
+
+func TestFaultFSIsDeterministic(t *testing.T) {
+	run := func(seed uint64) string {
+		disk := NewFaultFS(1)
+		var all strings.Builder
+		for i := range 20 {
+			f := mustCreate(t, disk, fmt.Sprint(i))
+			mustWrite(t, f, 0, strings.Repeat("x", 10*Sector))
+			if i%2 == 0 {
+				disk.SyncDir(".")
+			}
+		}
+		after := disk.Crash(seed)
+		for i := range 20 {
+			fmt.Fprintf(&all, "%s\n", sectors(after.Contents(fmt.Sprint(i))))
+		}
+		return all.String()
+	}
+	if run(7) != run(7) || run(7) == run(8) {
+		t.Error("the outcome does not depend on the seed alone")
+	}
+}

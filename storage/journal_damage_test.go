@@ -188,6 +188,25 @@ func TestJournalOfAnotherVersion(t *testing.T) {
 	}
 }
 
+// Whatever else is right about them, frames of an earlier use of a file are stale.
+func TestJournalStaleFrames(t *testing.T) {
+	fs, want, names := damagedJournal(t, 1)
+	last := names[len(names)-1]
+	fs.Damage(last, func(data []byte) []byte {
+		var h frameHeader
+		for off := fileHead; h.decode(data[off:]) && h.use != 0; off += frameHead + h.length {
+			h.use--
+			if off > fileHead+2000 {
+				h.seal(data[off : off+frameHead+h.length])
+			}
+		}
+		return data
+	})
+	if _, got := keepsTheRest(t, fs, want); len(got) == len(want) || len(got) < len(want)/2 {
+		t.Errorf("%d of %d records replayed", len(got), len(want))
+	}
+}
+
 // A disk that does not give a page costs what is in it.
 func TestJournalUnreadablePage(t *testing.T) {
 	fs, want, names := damagedJournal(t, 1)

@@ -69,6 +69,9 @@ func (m *journalModel) open(lossy bool) error {
 	if len(report.Faults) > 0 {
 		return fmt.Errorf("faults without damage: %v", report)
 	}
+	if e := j.Epoch(); e <= m.from || len(got) > 0 && e <= got[len(got)-1].epoch {
+		return fmt.Errorf("goes on in epoch %d", e)
+	}
 	m.appends = got
 	m.j = j
 	if j.Err() == nil {

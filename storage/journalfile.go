@@ -36,7 +36,8 @@ type journalFiles struct {
 	off      int64 // in current, behind the last frame
 	position Mark  // behind the last frame
 	end      Mark  // behind the last synced frame
-	epoch    Epoch // of the last synced frame
+	epoch    Epoch // of the last synced frame that is not empty
+	written  Epoch // the same of the last frame
 	use      uint64
 
 	mu      sync.Mutex // guards what follows; held for no I/O
@@ -57,7 +58,7 @@ type journalFile struct {
 	file   File // nil unless current
 	size   int64
 	use    uint64
-	last   Epoch // of the last synced frame
+	last   Epoch // no frame in it that is synced and not empty has a later one
 	synced bool  // something in it is
 	failed bool  // never to be written again
 	head   fileHeader
@@ -99,7 +100,7 @@ func (f *journalFiles) next(c *chunk) error {
 		}
 	}
 	f.use = (f.use>>32+1)<<32 | uint64(f.salt())
-	n.use, n.last = f.use, c.epoch
+	n.use, n.last = f.use, f.epoch
 	n.head = fileHeader{
 		version: journalVersion,
 		use:     n.use,
@@ -108,7 +109,7 @@ func (f *journalFiles) next(c *chunk) error {
 		follows: f.end,
 		before:  f.epoch,
 	}
-	f.off, f.position = 0, c.position
+	f.off, f.position, f.written = 0, c.position, f.epoch
 	f.mu.Lock()
 	if len(f.live) > 0 {
 		n.head.previous = f.live[len(f.live)-1].use
@@ -165,17 +166,20 @@ func (f *journalFiles) write(c *chunk, base Mark) error {
 		return err
 	}
 	f.off, f.position = end, c.end()
+	if len(c.buf) > chunkHead {
+		f.written = c.epoch
+	}
 	return nil
 }
 
-// sync makes all durable that was written to the current file; epoch is the last one's.
-func (f *journalFiles) sync(epoch Epoch) error {
+// sync makes all durable that was written to the current file.
+func (f *journalFiles) sync() error {
 	if err := f.current.file.SyncData(); err != nil {
 		return err
 	}
-	f.end, f.epoch = f.position, epoch
+	f.end, f.epoch = f.position, f.written
 	f.mu.Lock()
-	f.current.last, f.current.synced = epoch, true
+	f.current.last, f.current.synced = f.epoch, true
 	f.current.size = max(f.current.size, f.off)
 	f.mu.Unlock()
 	return nil

@@ -17,7 +17,7 @@ import (
 //	        32   start     8         position of the first frame
 //	        40   follows   8         where the journal ended before this file
 //	        48   previous  8         use of the file before; 0: this is the first
-//	        56   before    8         no frame before this file has a later epoch
+//	        56   before    8         no frame with records before this file has a later epoch
 //
 //	frame    0   magic     4         "WJFR"
 //	         4   crc32c    4         of the frame from octet 8 to its end

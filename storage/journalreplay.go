@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
@@ -20,7 +21,7 @@ var ErrJournalVersion = errors.New("storage: unknown version of the journal form
 // during the call only. New records go to an epoch after all that were seen, and after from.
 //
 // Damage is no error: the Report tells of it, and the rest is replayed. Errors are those of replay, of the file system,
-// and ErrJournalVersion; then nothing was changed on the disk.
+// and ErrJournalVersion; then no file of the journal was changed.
 func OpenJournal(fs FS, dir string, o JournalOptions, from Epoch,
 	replay func(epoch Epoch, at Mark, kind uint8, record []byte) error) (*Journal, Report, error) {
 	if o.FileSize <= 0 {
@@ -64,6 +65,13 @@ func OpenJournal(fs FS, dir string, o JournalOptions, from Epoch,
 	return j, r.report, nil
 }
 
+// ReadJournal is what OpenJournal replays and reports, of a journal that nobody has open, and changes nothing.
+func ReadJournal(fs FS, dir string, from Epoch, replay func(epoch Epoch, at Mark, kind uint8, record []byte) error) (Report, error) {
+	r := &journalReplay{fs: fs, dir: dir, from: from, replay: replay, last: from}
+	err := r.run()
+	return r.report, err
+}
+
 // A journalReplay is one reading of a journal.
 type journalReplay struct {
 	fs     FS
@@ -77,8 +85,21 @@ type journalReplay struct {
 	last   Epoch        // highest seen
 	epochs []epochSize
 	tail   []tailFrame // frames that may not be synced
+	before Epoch       // of the last frame with records before those
 	use    uint64      // highest seen
 	report Report
+
+	lent *frameScanner // the one that has the buffer
+}
+
+// scanner makes a scanner, and takes the buffer away from the one before.
+func (r *journalReplay) scanner(file File, size int64, use uint64) *frameScanner {
+	s := newFrameScanner(file, size, use)
+	if r.lent != nil {
+		s.buf, r.lent.buf = r.lent.buf[:0], nil
+	}
+	r.lent = s
+	return s
 }
 
 type foundFile struct {
@@ -132,12 +153,13 @@ func (r *journalReplay) run() error {
 	}
 	for i, f := range r.chain {
 		if i == 0 {
-			r.end = f.head.follows
+			r.end, r.before = f.head.follows, f.head.before
 			if f.alone {
 				r.fault(FaultReport{File: f.name, What: "the files before it are missing"})
 			}
 		}
 		if f.head.start > limits[i] {
+			f.failed = true
 			continue
 		}
 		if err := r.read(f, limits[i]); err != nil {
@@ -175,8 +197,10 @@ func (r *journalReplay) look(name string) error {
 		return err
 	}
 	r.found = append(r.found, f)
-	s := newFrameScanner(file, f.size, 0)
-	b := s.at(0, fileHead)
+	b := make([]byte, min(fileHead, f.size))
+	if _, err := file.ReadAt(b, 0); err != nil && err != io.EOF {
+		clear(b)
+	}
 	if f.head.decode(b) {
 		if f.head.version != journalVersion {
 			return fmt.Errorf("%s: %w: %d", filepath.Join(r.dir, name), ErrJournalVersion, f.head.version)
@@ -184,6 +208,7 @@ func (r *journalReplay) look(name string) error {
 		return nil
 	}
 	f.head = fileHeader{}
+	s := r.scanner(file, f.size, 0)
 	if len(b) == fileHead && !zeroes(b) { // a shorter file is a first write cut short
 		f.state = headBad
 		if r.reread(f, s, f.size) < 0 {
@@ -269,7 +294,7 @@ func (r *journalReplay) hidden(use uint64) (*foundFile, error) {
 		if err != nil {
 			return nil, err
 		}
-		at := r.reread(f, newFrameScanner(file, f.size, use), f.size)
+		at := r.reread(f, r.scanner(file, f.size, use), f.size)
 		file.Close()
 		if at >= 0 {
 			return f, nil
@@ -287,7 +312,7 @@ func (r *journalReplay) read(f *foundFile, limit Mark) error {
 	defer file.Close()
 	r.report.Files = append(r.report.Files, FileReport{Name: f.name, Size: f.size})
 	rep := &r.report.Files[len(r.report.Files)-1]
-	s := newFrameScanner(file, f.size, f.head.use)
+	s := r.scanner(file, f.size, f.head.use)
 	s.limit = limit
 	last := limit == math.MaxUint64
 
@@ -311,6 +336,9 @@ func (r *journalReplay) read(f *foundFile, limit Mark) error {
 				return err
 			}
 			off += int64(len(b))
+			if h.flags&flagClosed != 0 {
+				break // nothing is written to a file after that
+			}
 			continue
 		}
 		var v frameHeader
@@ -362,6 +390,7 @@ func (s *frameScanner) lengthAt(off int64) int {
 func (r *journalReplay) frame(f *foundFile, rep *FileReport, off int64, h *frameHeader, payload []byte) error {
 	r.report.Clean = h.flags&flagClosed != 0
 	for len(r.tail) > 0 && r.tail[0].header.position < h.base {
+		r.before = r.tail[0].header.epoch
 		r.tail = r.tail[:copy(r.tail, r.tail[1:])]
 	}
 	if h.length > 0 {
@@ -399,85 +428,3 @@ func (r *journalReplay) frame(f *foundFile, rep *FileReport, off int64, h *frame
 }
 
 func (r *journalReplay) fault(f FaultReport) { r.report.Faults = append(r.report.Faults, f) }
-
-// journal makes the journal that goes on after what was read.
-func (r *journalReplay) journal(o JournalOptions) (*Journal, error) {
-	start := max(r.end, o.After)
-	epoch := r.last + 1
-	j := &Journal{
-		o:      o,
-		wake:   make(chan struct{}, 1),
-		done:   make(chan struct{}),
-		epoch:  epoch,
-		epochs: append(r.epochs, epochSize{epoch: epoch, start: start, end: start}),
-	}
-	f := &j.files
-	*f = journalFiles{
-		fs: r.fs, dir: r.dir, fileSize: o.FileSize, maxSpare: o.Spares, salt: o.salt, manual: o.manual,
-		end: r.end, epoch: r.last,
-	}
-	// What was written after the last sync that is known of is in the system's memory perhaps, and not on the disk, and a sync that failed
-	// before may keep it from getting there: it is written once more.
-	for _, t := range r.tail {
-		c, err := r.chunk(t)
-		if err != nil {
-			return nil, err
-		}
-		j.group = append(j.group, c)
-		f.end = min(f.end, c.position)
-	}
-	j.appended.Store(uint64(start))
-	if len(j.group) == 0 {
-		j.synced.Store(uint64(start))
-	} else {
-		j.synced.Store(uint64(f.end))
-	}
-	opening := newChunk(0)
-	opening.position, opening.epoch = start, epoch
-	j.group = append(j.group, opening)
-	return j, r.sort(f)
-}
-
-// chunk reads a frame of the tail back into memory.
-func (r *journalReplay) chunk(t tailFrame) (*chunk, error) {
-	file, err := r.fs.Open(filepath.Join(r.dir, t.file))
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	c := newChunk(t.header.length)
-	c.buf = c.buf[:chunkHead+t.header.length]
-	c.position, c.epoch = t.header.position, t.header.epoch
-	if _, err := file.ReadAt(c.buf[fileHead:], t.off); err != nil {
-		return nil, err
-	}
-	if !checkFrame(c.buf[fileHead:]) {
-		return nil, fmt.Errorf("storage: %s changed while it was read", t.file)
-	}
-	return c, nil
-}
-
-// sort makes the files that were read the journal's, takes some of the others as spares, and removes the rest.
-func (r *journalReplay) sort(f *journalFiles) error {
-	for _, c := range r.chain {
-		f.live = append(f.live, &journalFile{name: c.name, size: c.size, use: c.head.use, last: r.last, synced: true, failed: c.failed})
-	}
-	for i := range f.live[:max(len(f.live)-1, 0)] {
-		f.live[i].last = r.chain[i+1].head.before
-	}
-	var remove []string
-	for _, c := range r.found {
-		f.use = max(f.use, c.head.use, r.use)
-		slot, _ := slotOf(c.name)
-		f.slot = max(f.slot, slot)
-		switch {
-		case c.chained || c.state == headBad:
-		case c.size == f.fileSize && len(f.spares) < f.maxSpare && (len(r.chain) == 0 || c.head.use < r.chain[0].head.use):
-			f.spares = append(f.spares, c.name)
-		default:
-			remove = append(remove, c.name)
-		}
-	}
-	r.report.Spares = len(f.spares)
-	return f.remove(remove)
-}

@@ -90,7 +90,7 @@ func (j *Journal) syncFile(n int) error {
 	if n == 0 {
 		return nil
 	}
-	if err := j.files.sync(j.group[n-1].epoch); err != nil {
+	if err := j.files.sync(); err != nil {
 		return err
 	}
 	mark := j.group[n-1].end()

@@ -20,7 +20,7 @@ type VictimOptions struct {
 }
 
 // Victims are runs that Compact should make one of, oldest first: those less than half alive, and small ones where there
-// are several. None is nothing to do. Runs without any extents are Dead's, damaged ones stay as they are until all in them
+// are several. None is nothing to do. Runs without any extents left are Dead's, damaged ones stay as they are until all in them
 // is dropped, and transient ones are not mixed with others.
 func (s *RunSet) Victims(alive Alive, o VictimOptions) []RunID {
 	if o.Small == 0 {
@@ -141,8 +141,10 @@ type CompactOptions struct {
 	Write RunOptions
 }
 
-// compactChunk is how much is read at once while compacting.
-const compactChunk = 1 << 20
+const (
+	compactChunk = 1 << 20 // octets read at once while compacting
+	compactGap   = 64      // sequence numbers between two living ranges that are read in one
+)
 
 // Compact copies what is alive in some runs to a new one of the given id, transient if they are, and returns it, or nil if
 // nothing was alive. The set does not change: once the new run is registered in place of the old ones, Replace puts it in
@@ -152,11 +154,11 @@ func (s *RunSet) Compact(ctx context.Context, ids []RunID, id RunID, alive Alive
 	c := compaction{set: s, alive: alive, pace: pace{ctx: ctx, rate: o.Rate, start: time.Now()}}
 	c.cursor.set, c.cursor.copying = s, true
 	c.alloc = func(n int) []byte {
-		c.at++
-		for len(c.buffers) < c.at {
+		if c.used == len(c.buffers) {
 			c.buffers = append(c.buffers, nil)
 		}
-		b := &c.buffers[c.at-1]
+		b := &c.buffers[c.used]
+		c.used++
 		*b = slices.Grow((*b)[:0], n)[:n]
 		return *b
 	}
@@ -167,9 +169,6 @@ func (s *RunSet) Compact(ctx context.Context, ids []RunID, id RunID, alive Alive
 		}
 	}
 	defer func() { s.unpin(c.pinned) }()
-	if err := c.damaged(); err != nil {
-		return nil, err
-	}
 	w, err := CreateRun(s.fs, s.dir, id, o.Write)
 	if err != nil {
 		return nil, err
@@ -228,7 +227,6 @@ func (s *RunSet) Replace(run *Run, old []RunID) error {
 	for _, i := range list {
 		s.list(r, i)
 	}
-	s.generation++
 	s.mu.Unlock()
 	return s.delete(idle)
 }
@@ -259,12 +257,14 @@ type compaction struct {
 	cursor Cursor
 	pace   pace
 
+	ranges []seqSpan // the living ones of the log
+
 	alloc   func(int) []byte
 	buffers [][]byte // memory for what is read, used again and again
-	at      int      // of them in use
+	used    int      // how many of them are
 }
 
-// damaged is an error if damage is known in a run: readers pass over it, and a copy would not show that anything is missing.
+// damaged is an error if damage is known in one of the runs, by now: readers pass over it, and a copy would not show that anything is missing.
 func (c *compaction) damaged() error {
 	c.set.mu.Lock()
 	defer c.set.mu.Unlock()
@@ -328,41 +328,54 @@ func (c *compaction) copyLevel(log LogID, extents []victimExtent) error {
 		cur.sources = append(cur.sources, runSource{run: v.run, extent: v.extent, loaded: -1, buf: cur.spare})
 		cur.spare = nil
 	}
+	c.ranges = c.ranges[:0]
 	for from, to := range c.alive(log, first, last) {
-		if err := c.copyRange(log, max(from, first), min(to, last)); err != nil {
+		if from, to = max(from, first), min(to, last); from <= to {
+			c.ranges = append(c.ranges, seqSpan{from, to})
+		}
+	}
+	for ranges := c.ranges; len(ranges) > 0; {
+		n := 1
+		for n < len(ranges) && ranges[n].first-ranges[n-1].last <= compactGap {
+			n++
+		}
+		if err := c.copyRanges(log, ranges[:n]); err != nil {
 			return err
 		}
+		ranges = ranges[n:]
 	}
 	cur.spare = cur.sources[0].buf
 	return nil
 }
 
-func (c *compaction) copyRange(log LogID, from, to uint64) error {
-	cur := &c.cursor
+// copyRanges reads from the first of the ranges to the last, and copies what is in any of them.
+func (c *compaction) copyRanges(log LogID, ranges []seqSpan) error {
+	cur, read := &c.cursor, 0
+	from, to := ranges[0].first, ranges[len(ranges)-1].last
+	var failed error
+	into := func(_, _ int, r Record) {
+		read += len(r.Bytes) + runEntryLen
+		from = r.Seq + 1
+		for r.Seq > ranges[0].last {
+			ranges = ranges[1:]
+		}
+		if r.Seq >= ranges[0].first && failed == nil {
+			failed = c.w.Add(log, r)
+		}
+	}
 	for from <= to {
 		if err := cur.choose(from, to, compactChunk, math.MaxInt); err != nil || len(cur.picks) == 0 {
 			return err
 		}
-		c.at = 0
+		c.used, read = 0, 0
 		err := cur.load(c.alloc)
-		read := 0
 		if err == nil {
-			var failed error
-			_, err = cur.deliver(func(_, _ int, r Record) {
-				if failed == nil {
-					failed = c.w.Add(log, r)
-				}
-				read += len(r.Bytes) + runEntryLen
-				from = r.Seq + 1
-			})
-			if err == nil {
-				err = failed
-			}
+			_, err = cur.deliver(into)
 		}
 		for i := range cur.sources {
 			cur.sources[i].taken, cur.sources[i].data = 0, nil
 		}
-		if err == nil {
+		if err = cmp.Or(err, failed); err == nil {
 			err = c.pace.spend(read)
 		}
 		if err != nil || from == 0 {

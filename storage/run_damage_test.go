@@ -133,6 +133,32 @@ func TestRunCutOff(t *testing.T) {
 	}
 }
 
+// Of a page whose bytes are gone after its entries were read, each record is reported.
+func TestRunCutOffWhileReading(t *testing.T) {
+	fsys := NewFaultFS(1)
+	fsys.MkdirAll("d")
+	var entries []entry
+	for seq := range uint64(10) {
+		entries = append(entries, entry{1, Record{Seq: seq, Bytes: body(1, seq, 100)}})
+	}
+	writeRun(t, fsys, "d", 1, entries, RunOptions{})
+	s := openSet(t, fsys, "d", 1)
+	c := s.Cursor(1)
+	if n, err := c.Read(0, 0, 100, func(n int) []byte { return make([]byte, n) }, func(int, int, Record) {}); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	fsys.Cut(runName("d", 1), runHeaderLen+550)
+	got, errs := readAll(c, 0, 400)
+	if len(got) != 5 || len(errs) != 5 {
+		t.Errorf("%d records, %v", len(got), errs)
+	}
+	for i, err := range errs {
+		if d, ok := err.(*RunDamage); !ok || d.First != uint64(5+i) || d.Last != d.First || d.Records != 1 {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
 // Pages and records that are whole, but not where they belong, must be found out.
 func TestRunMisplaced(t *testing.T) {
 	fsys := NewFaultFS(1)
@@ -197,6 +223,26 @@ func TestRunSetReport(t *testing.T) {
 	}
 	if names, _ := fsys.List("d"); len(names) != 5 {
 		t.Errorf("left: %v", names)
+	}
+}
+
+// A finished run survives a power cut, unless the disk lies.
+func TestRunPowerCut(t *testing.T) {
+	for _, sabotage := range []Sabotage{{}, {NoSync: true}, {NoSyncDir: true}, {DropWrite: true}} {
+		lost := 0
+		for seed := range uint64(30) {
+			fsys := NewFaultFS(seed)
+			fsys.SetSabotage(sabotage)
+			fsys.MkdirAll("d")
+			smallRun(t, fsys)
+			fsys = fsys.Crash(seed)
+			if check, err := VerifyRun(fsys, "d", 9); err != nil || len(check.Damages) > 0 || check.Records != 21 {
+				lost++
+			}
+		}
+		if (lost > 0) != (sabotage != Sabotage{}) {
+			t.Errorf("%+v: lost %d times", sabotage, lost)
+		}
 	}
 }
 

@@ -303,7 +303,7 @@ func (r *Run) decodeFooter(b []byte, extents, pages int, end int64) error {
 		b = b[runPageLen:]
 	}
 	r.pages[pages] = runPage{place: uint64(end)}
-	if pages == 0 && end != runHeaderLen || r.pages[0].offset() != runHeaderLen {
+	if r.pages[0].offset() != runHeaderLen {
 		return errRunFooter
 	}
 	for i := range r.extents {

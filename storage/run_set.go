@@ -24,11 +24,10 @@ type RunSet struct {
 	dir   string
 	files *runFiles
 
-	mu         sync.Mutex // guards what follows and the setRuns; never held across I/O or calls of functions passed in
-	generation uint64     // counts the changes of logs
-	runs       map[RunID]*setRun
-	slots      []*setRun // by setRun.slot, nil: free
-	logs       map[LogID][]extentRef
+	mu    sync.Mutex // guards what follows and the setRuns; never held across I/O or calls of functions passed in
+	runs  map[RunID]*setRun
+	slots []*setRun // by setRun.slot, nil: free
+	logs  map[LogID][]extentRef
 }
 
 // setRun is a run of a set, and what changes about it.
@@ -124,15 +123,14 @@ func OpenRun(fsys FS, dir string, id RunID) (*Run, error) {
 // Close closes the files. Readers that are under way finish; no others may start.
 func (s *RunSet) Close() { s.files.close() }
 
-// Add adds a finished run of the set's directory.
+// Add adds a finished run of the set's directory. Adding one that is there already is a panic.
 func (s *RunSet) Add(run *Run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.add(run)
+	r := s.add(run)
 	for i := range run.extents {
-		s.list(s.runs[run.id], i)
+		s.list(r, i)
 	}
-	s.generation++
 }
 
 // add adds a run whose extents are all dropped as yet.
@@ -234,12 +232,12 @@ func (s *RunSet) drop(log LogID, dead func(*runExtent) bool) int {
 	default:
 		s.logs[log] = kept
 	}
-	s.generation++
 	return n
 }
 
 // Alive tells which records of a log are still needed: ranges of sequence numbers within first to last, ascending. It may
-// say too much, never too little, and what it has once left out it never names again.
+// say too much, never too little, and what it has once left out it never names again. It is called without a lock and may
+// hold one while it yields: nothing waits in between.
 type Alive func(log LogID, first, last uint64) iter.Seq2[uint64, uint64]
 
 // Sweep drops every extent in which nothing is alive, and returns how many those were.
@@ -296,7 +294,6 @@ func (s *RunSet) Remove(ids ...RunID) error {
 			idle = append(idle, id)
 		}
 	}
-	s.generation++
 	s.mu.Unlock()
 	return s.delete(idle)
 }

@@ -76,6 +76,7 @@ func readAll(c *Cursor, from uint64, most int) ([]Record, []error) {
 	var damages []error
 	for {
 		var chunks [][]byte
+		length := 0
 		n, err := c.Read(from, math.MaxUint64, most, func(n int) []byte {
 			chunks = append(chunks, make([]byte, n+3))
 			return chunks[len(chunks)-1]
@@ -83,9 +84,13 @@ func readAll(c *Cursor, from uint64, most int) ([]Record, []error) {
 			if len(r.Bytes) > 0 && &chunks[chunk][offset] != &r.Bytes[0] {
 				panic("record is not where it should be")
 			}
+			length += len(r.Bytes)
 			records = append(records, r)
 			from = r.Seq + 1
 		})
+		if length > most && n > 1 {
+			panic(fmt.Sprint(n, " records of ", length, " octets, more than ", most))
+		}
 		var damage *RunDamage
 		switch {
 		case errors.As(err, &damage):

@@ -1,5 +1,7 @@
 package storage
 
+import "slices"
+
 // RunCheck is what VerifyRun found in a run's file.
 type RunCheck struct {
 	Run       RunID
@@ -18,8 +20,9 @@ type RunCheck struct {
 // maxDamages bounds RunCheck.Damages.
 const maxDamages = 1000
 
-// VerifyRun reads a run's file from end to end and checks every octet. The error is one of reading the file, fs.ErrNotExist
-// if there is none; what is wrong in it is in the result. Only what it finds in memory is kept, nothing is changed.
+// VerifyRun reads a run's file from end to end and checks every octet. The error is one of opening the file, fs.ErrNotExist
+// if there is none, or of reading its footer; what else is wrong, records that cannot be read included, is in the result.
+// The file is not changed.
 func VerifyRun(fsys FS, dir string, id RunID) (RunCheck, error) {
 	check := RunCheck{Run: id}
 	f, err := fsys.Open(runName(dir, id))
@@ -44,9 +47,7 @@ func VerifyRun(fsys FS, dir string, id RunID) (RunCheck, error) {
 			check.Logs++
 		}
 		for p := int(run.extents[i].page); p < run.endPage(i); p++ {
-			if err := v.page(i, p); err != nil {
-				return check, err
-			}
+			v.page(i, p)
 		}
 	}
 	return check, nil
@@ -61,23 +62,21 @@ type runVerifier struct {
 }
 
 // page checks a page's entries, then the bytes of its records, a piece at a time.
-func (v *runVerifier) page(extent, page int) error {
+func (v *runVerifier) page(extent, page int) {
 	r := v.run
 	p, end := r.pages[page], r.pages[page+1].offset()
 	n := p.metaLen()
-	if cap(v.buf) < n {
-		v.buf = make([]byte, n)
+	v.buf = slices.Grow(v.buf[:0], n)[:n]
+	err := readFull(v.file, v.buf, end-int64(n))
+	if err == nil {
+		err = r.checkRunPage(extent, page, v.buf)
 	}
-	b := v.buf[:n]
-	if err := readFull(v.file, b, end-int64(n)); err != nil {
-		return err
-	}
-	if err := r.checkRunPage(extent, page, b); err != nil {
+	if err != nil {
 		v.damage(RunDamage{Run: r.id, Offset: end - int64(n), Len: int64(n), What: err.Error(), Log: r.extents[extent].log,
 			First: p.first, Last: r.lastOf(extent, page), Records: p.records()})
-		return nil
+		return
 	}
-	entries := runEntries(b[:n-runPageSum])
+	entries := runEntries(v.buf[:n-runPageSum])
 	offset := p.offset()
 	for i := 0; i < entries.len(); {
 		length, to := 0, i
@@ -85,28 +84,27 @@ func (v *runVerifier) page(extent, page int) error {
 			length += entries.length(to)
 			to++
 		}
-		if cap(v.data) < length {
-			v.data = make([]byte, max(length, compactChunk))
-		}
-		data := v.data[:length]
-		if err := readFull(v.file, data, offset); err != nil {
-			return err
-		}
-		for ; i < to; i++ {
+		v.data = slices.Grow(v.data[:0], length)[:length]
+		failed := readFull(v.file, v.data, offset)
+		for data := v.data; i < to; i++ {
 			n := entries.length(i)
-			if runChecksum(data[:n]) == entries.sum(i) {
+			what := "record does not match its checksum"
+			switch {
+			case failed != nil:
+				what = failed.Error()
+			case runChecksum(data[:n]) == entries.sum(i):
 				v.check.Records++
 				v.check.Octets += uint64(entries.size(i))
-			} else {
+				what = ""
+			}
+			if what != "" {
 				seq := entries.meta(i, p.first).Seq
-				v.damage(RunDamage{Run: r.id, Offset: offset, Len: int64(n), What: "record does not match its checksum",
-					Log: r.extents[extent].log, First: seq, Last: seq, Records: 1})
+				v.damage(RunDamage{Run: r.id, Offset: offset, Len: int64(n), What: what, Log: r.extents[extent].log, First: seq, Last: seq, Records: 1})
 			}
 			data = data[n:]
 			offset += int64(n)
 		}
 	}
-	return nil
 }
 
 func (v *runVerifier) damage(d RunDamage) {

@@ -78,7 +78,7 @@ func (q *Classic) journalEnqueued() {
 	}
 	size := 8
 	for _, seq := range fresh {
-		if r := q.log.levels[seq.Level()].recent.Find(seq.place()); r != nil && r.message.Flags&Persistent != 0 {
+		if r := q.log.levels[seq.Level()].recent.Find(seq.place()); r != nil && q.durable && r.message.Flags&Persistent != 0 {
 			size += enqueueHead + int(r.message.Ref.Len)
 		}
 	}
