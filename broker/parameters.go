@@ -159,16 +159,16 @@ func (b *Broker) ClearGlobalParameter(name string, done func(existed bool, err e
 	b.commit(ClearGlobalParameter{name}, b.removed(done))
 }
 
-// importedHash is the global parameter that keeps the hash of the definitions imported last. It is shown to nobody, as in
+// ImportedHash is the global parameter that keeps the hash of the definitions imported last. It is shown to nobody, as in
 // RabbitMQ.
-const importedHash = "imported_definition_hash_value"
+const ImportedHash = "imported_definition_hash_value"
 
 // GlobalParameters lists the global runtime parameters by name.
 func (b *Broker) GlobalParameters() []Parameter {
 	b.mu.RLock()
 	list := []Parameter{}
 	for name, value := range b.parameters {
-		if name != importedHash {
+		if name != ImportedHash {
 			list = append(list, Parameter{Name: name, Value: value})
 		}
 	}
