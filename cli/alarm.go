@@ -39,7 +39,7 @@ func (r *rooms) watch(memory uint64) *watch {
 	return &watch{
 		alarms: &r.alarms, ballast: r.ballast, log: r.log,
 		memory: anonymousMemory, maxMemory: r.cfg.MemoryWatermark.Bytes(memory),
-		free: func() (uint64, error) { return storage.OS{}.Free(dir) }, minFree: r.cfg.DiskFreeLimit.Bytes(memory),
+		free: func() (uint64, error) { return r.fs.Free(dir) }, minFree: r.cfg.DiskFreeLimit.Bytes(memory),
 		unwritten: func() error {
 			if err := r.store.Err(); err != nil {
 				return err

@@ -187,7 +187,7 @@ messages     5 ready, 1 unacknowledged
 }
 
 func TestHelpTeaches(t *testing.T) {
-	for _, args := range []string{"--help", "server --help", "queue --help", "queue list --help", "connection list --help", "connection close --help", "status --help", "version --help"} {
+	for _, args := range []string{"--help", "server --help", "queue --help", "queue list --help", "connection list --help", "connection close --help", "status --help", "version --help", "storage --help", "storage inspect --help", "storage verify --help"} {
 		code, out, _ := command(t, "", nil, strings.Fields(args)...)
 		if code != 0 || !strings.Contains(out, "Examples:\n  warren ") {
 			t.Errorf("%s: %d\n%s", args, code, out)

@@ -20,6 +20,7 @@ import (
 
 // rooms are the broker's rooms joined into an engine.
 type rooms struct {
+	fs       storage.FS // of the data directory; nil: the operating system's
 	cfg      config.Config
 	pool     *queue.Pool
 	clock    *queue.Clock

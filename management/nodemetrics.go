@@ -50,6 +50,8 @@ func (a *API) nodeMetrics(e *exposition, counts *Counts, totals *Totals) {
 	e.one("rabbitmq_erlang_uptime_seconds", gauge, "Time since the node started", a.uptime().Seconds())
 	e.one("warren_message_memory_bytes", gauge, "Memory that messages occupy", float64(totals.MemoryBytes))
 
+	a.storageMetrics(e, totals)
+
 	e.family("rabbitmq_auth_attempts_total", counter, "Logins that were tried")
 	e.sample("", labels("protocol", "amqp091"), float64(counts.AuthAttempts))
 	e.family("rabbitmq_auth_attempts_succeeded_total", counter, "Logins that succeeded")

@@ -268,7 +268,7 @@ func (q *Classic) goes(seq Seq) {
 // finish does what carryOut left. Called without locks.
 func (q *Classic) finish(after *aftermath, w *Wake) {
 	after.release.Flush()
-	q.pool.Charge(after.waiting * waitingCost)
+	q.pool.chargeWaiting(after.waiting)
 	if len(after.cold) > 0 {
 		cold := append([]coldLetters(nil), after.cold...)
 		letters, ticket := append([]DeadLetter(nil), after.letters...), after.ticket
@@ -516,7 +516,7 @@ func (q *Classic) Delete(ifUnused, ifEmpty bool, w *Wake, done func(uint64, erro
 	release := Releaser{Pool: q.pool}
 	log.each(func(m *Message) { release.Add(m.Ref.Slab) })
 	release.Flush()
-	q.pool.Charge(-log.len() * waitingCost)
+	q.pool.chargeWaiting(-log.len())
 	for _, retry := range waiting {
 		retry()
 	}

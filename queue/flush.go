@@ -101,6 +101,17 @@ func (s *Store) flushDue() bool {
 
 // flush moves what is still alive of the epochs up to upTo from memory to runs, and cuts the journal behind them.
 func (s *Store) flush(upTo storage.Epoch) error {
+	begun := time.Now()
+	err := s.flushEpochs(upTo)
+	if err == nil {
+		s.flushTimes.Add(time.Since(begun))
+	} else {
+		s.flushFailures.Add(1)
+	}
+	return err
+}
+
+func (s *Store) flushEpochs(upTo storage.Epoch) error {
 	s.mu.Lock()
 	queues := make([]*Classic, 0, len(s.dirty))
 	for q := range s.dirty {
@@ -135,6 +146,8 @@ func (s *Store) flush(upTo storage.Epoch) error {
 	s.mu.Lock()
 	next := s.nextRun
 	s.mu.Unlock()
+	s.reached.mark = s.journal.Synced()
+	batch.Set(keyReached, s.reached.encode())
 	batch.Set(keyEpoch, binary.LittleEndian.AppendUint64(nil, uint64(upTo+1)))
 	batch.Set(keyNextRun, binary.LittleEndian.AppendUint64(nil, uint64(next)))
 	if err := s.settleJournal(); err != nil {
@@ -341,7 +354,7 @@ func (q *Classic) flushed() {
 	}
 	q.mu.Unlock()
 	release.Flush()
-	q.pool.Charge(waiting * waitingCost)
+	q.pool.chargeWaiting(waiting)
 }
 
 // alive says which places of a log may still be needed.

@@ -54,7 +54,7 @@ func (q *Classic) restore(rules Rules, config Config, value []byte) {
 // the log and in the report; an error means that nothing can be kept.
 func (s *Store) Recover() (RecoveryReport, error) {
 	var report RecoveryReport
-	var after storage.Mark
+	after := s.reached.mark
 	for id, value := range s.records {
 		after = max(after, storage.Mark(binary.LittleEndian.Uint64(value)))
 		if q := s.queues[id]; q == nil {
@@ -73,6 +73,13 @@ func (s *Store) Recover() (RecoveryReport, error) {
 		})
 	if err != nil {
 		return report, fmt.Errorf("the journal cannot be opened: %w", err)
+	}
+	s.reached.check(&report.Journal)
+	s.reached = journalEnd{s.journal.Synced(), s.journal.Epoch()}
+	var batch storage.Batch
+	batch.Set(keyReached, s.reached.encode())
+	if err := s.o.DB.Commit(&batch, true); err != nil {
+		return report, err
 	}
 	unclean := !report.Journal.Clean
 	cursor := s.runs.Cursor(0)
