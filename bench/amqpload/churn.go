@@ -117,7 +117,7 @@ func runExclusive(w *workload, m *meter) (*report, error) {
 		return nil, err
 	}
 	for n := cycles - min(cycles, uint64(w.Producers)); n < cycles; n++ {
-		if err := awaitNoQueue(w.endpoint, w.exclusiveName(n)); err != nil {
+		if err := awaitNoQueue(w.endpoint, w.exclusiveName(n), exclusiveGone); err != nil {
 			return nil, err
 		}
 	}
@@ -173,9 +173,9 @@ func exclusiveCycle(w *workload, c *conn, id uint16, n uint64) error {
 	return nil
 }
 
-// awaitNoQueue waits until the broker knows no queue of that name.
-func awaitNoQueue(e endpoint, queue string) error {
-	for end := time.Now().Add(exclusiveGone); ; time.Sleep(pollInterval) {
+// awaitNoQueue waits, at most for limit, until the broker knows no queue of that name.
+func awaitNoQueue(e endpoint, queue string, limit time.Duration) error {
+	for end := time.Now().Add(limit); ; time.Sleep(pollInterval) {
 		c, err := dial(e)
 		if err != nil {
 			return err
@@ -187,7 +187,7 @@ func awaitNoQueue(e endpoint, queue string) error {
 			return nil
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("queue %s is still there %v after its connection (%v)", queue, exclusiveGone, err)
+			return fmt.Errorf("queue %s is still there %v after its connection (%v)", queue, limit, err)
 		}
 	}
 }

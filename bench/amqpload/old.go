@@ -38,7 +38,7 @@ func runOld(w *workload, m *meter) (*report, error) {
 		return nil, err
 	}
 	holder.Close()
-	found, rest, err := takeOld(w, admin, old)
+	found, rest, err := takeOld(w, admin, old, returnLimit)
 	if err != nil {
 		return nil, err
 	}
@@ -119,9 +119,10 @@ func (c *conn) nextDelivery() (delivery, error) {
 	}
 }
 
-// takeOld gets and acknowledges the old message, and returns how many are left in the queue.
-func takeOld(w *workload, c *conn, old stamp) (found bool, rest int, err error) {
-	for end := time.Now().Add(returnLimit); ; time.Sleep(pollInterval) {
+// takeOld gets and acknowledges the old message, waiting for it at most for limit, and returns how many
+// are left in the queue.
+func takeOld(w *workload, c *conn, old stamp, limit time.Duration) (found bool, rest int, err error) {
+	for end := time.Now().Add(limit); ; time.Sleep(pollInterval) {
 		c.enc.method(workChannel, basicGet).short(0).shortstr(w.queueName(0)).octet(0).end()
 		if err := c.flush(); err != nil {
 			return false, 0, err

@@ -100,8 +100,10 @@ func (r *restart) stop() {
 	}
 }
 
-// gone reports whether a process has ended, even if its parent has not asked for its status yet.
+// gone reports whether a process has ended with all its threads, even if its parent has not asked for its
+// status yet. While other threads end, they keep the files open, and with them the locks.
 func gone(pid int) bool {
+	const threads = 17 // field 20 of /proc/PID/stat
 	fields := statFields(pid)
-	return len(fields) == 0 || fields[0] == "Z"
+	return len(fields) <= threads || fields[0] == "Z" && (fields[threads] == "0" || fields[threads] == "1")
 }
