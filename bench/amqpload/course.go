@@ -34,8 +34,9 @@ type course struct {
 	SecondRate float64 `json:"second_stretch_rate"`
 	LastRate   float64 `json:"last_stretch_rate"`
 	// Anonymous memory while the last 90 % were published.
-	AnonLow  uint64 `json:"anonymous_low"`
-	AnonHigh uint64 `json:"anonymous_high"`
+	AnonLow     uint64 `json:"anonymous_low"`
+	AnonHigh    uint64 `json:"anonymous_high"`
+	AnonSamples int    `json:"anonymous_samples"`
 	// Octets of the data directory; the excess is what lies beyond twice the bodies not yet delivered.
 	DiskEnd    uint64 `json:"disk_end,omitempty"`
 	DiskHigh   uint64 `json:"disk_high,omitempty"`
@@ -95,6 +96,7 @@ func (c *recorder) course(size int, held uint64) *course {
 			if r.AnonLow == 0 {
 				r.AnonLow = s.Anonymous
 			}
+			r.AnonSamples++
 			r.AnonLow, r.AnonHigh = min(r.AnonLow, s.Anonymous), max(r.AnonHigh, s.Anonymous)
 		}
 		if s.Published == total {

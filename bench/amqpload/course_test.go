@@ -39,8 +39,8 @@ func TestCourseMeasuresMemoryOverTheLastNineTenths(t *testing.T) {
 	samples := publishing()
 	samples[1].Anonymous = 7000
 	r := (&recorder{samples: samples}).course(128, 0)
-	if r.AnonLow != 104 || r.AnonHigh != 150 {
-		t.Errorf("from %d to %d", r.AnonLow, r.AnonHigh)
+	if r.AnonLow != 104 || r.AnonHigh != 150 || r.AnonSamples != 37 {
+		t.Errorf("from %d to %d in %d samples", r.AnonLow, r.AnonHigh, r.AnonSamples)
 	}
 }
 

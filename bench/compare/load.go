@@ -50,13 +50,14 @@ type idleReport struct {
 }
 
 type courseReport struct {
-	SecondRate float64 `json:"second_stretch_rate"`
-	LastRate   float64 `json:"last_stretch_rate"`
-	AnonLow    float64 `json:"anonymous_low"`
-	AnonHigh   float64 `json:"anonymous_high"`
-	DiskHigh   float64 `json:"disk_high"`
-	ExcessEnd  float64 `json:"disk_excess_end"`
-	ExcessHigh float64 `json:"disk_excess_high"`
+	SecondRate  float64 `json:"second_stretch_rate"`
+	LastRate    float64 `json:"last_stretch_rate"`
+	AnonLow     float64 `json:"anonymous_low"`
+	AnonHigh    float64 `json:"anonymous_high"`
+	AnonSamples int     `json:"anonymous_samples"`
+	DiskHigh    float64 `json:"disk_high"`
+	ExcessEnd   float64 `json:"disk_excess_end"`
+	ExcessHigh  float64 `json:"disk_excess_high"`
 }
 
 type restartReport struct {

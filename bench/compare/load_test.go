@@ -11,7 +11,7 @@ const sample = `{"workload":"latency","broker":"RabbitMQ 4.3.6","phases":[
  {"name":"run","seconds":2,"published":900,"delivered":800,"publish_rate":450,"delivery_rate":400,
   "confirm":{"p50_us":1600,"p99_us":9000},"end_to_end":{"p50_us":150,"p99_us":1250},"broker_cpu":0.2,
   "messages_per_broker_cpu_second":4000,"broker_peak_anonymous":2097152,"other_cpu":1}],
- "course":{"second_stretch_rate":1000,"last_stretch_rate":900,"anonymous_low":90000000,"anonymous_high":110000000,
+ "course":{"second_stretch_rate":1000,"last_stretch_rate":900,"anonymous_low":90000000,"anonymous_samples":4,"anonymous_high":110000000,
   "disk_high":209715200,"disk_excess_end":-1048576,"disk_excess_high":104857600},
  "restart":{"first_delivery":0.75},"stalled":{"alone":1000,"beside":950},
  "idle":{"growth_per_connection":19999,"settled":true},
@@ -41,7 +41,7 @@ func TestFiguresOfAReport(t *testing.T) {
 		"run: confirm p99, ms":                              9,
 		"run: broker CPU per message, µs":                   250,
 		"growth of anonymous memory per connection, octets": 19999,
-		"publish rate, last million : second":               0.9,
+		"publish rate, last stretch : second":               0.9,
 		"anonymous memory, last 90 % of publishes, MB":      110,
 		"its highest less its lowest, MB":                   20,
 		"restart to first delivery, s":                      0.75,
@@ -78,6 +78,10 @@ func TestFiguresOfAReport(t *testing.T) {
 		if !found {
 			t.Errorf("no workload has the figure %q", name)
 		}
+	}
+	r.Course.AnonSamples = 3
+	if _, ok := courseFigures(true)[2].read(r); ok {
+		t.Error("flat after three samples")
 	}
 	r.Course, r.Restart, r.Stalled = nil, nil, nil
 	for _, f := range append(append(diskFigures(), stalledFigures()...), storedFigures()[6:]...) {
