@@ -22,6 +22,8 @@ type sample struct {
 	Published uint64  `json:"published"`
 	Delivered uint64  `json:"delivered"`
 	Anonymous uint64  `json:"anonymous,omitempty"`
+	AnonLow   uint64  `json:"anonymous_low,omitempty"` // since the sample before
+	AnonHigh  uint64  `json:"anonymous_high,omitempty"`
 	Disk      uint64  `json:"disk,omitempty"`
 }
 
@@ -33,7 +35,7 @@ type course struct {
 	Stretch    uint64  `json:"stretch"`
 	SecondRate float64 `json:"second_stretch_rate"`
 	LastRate   float64 `json:"last_stretch_rate"`
-	// Anonymous memory while the last 90 % were published.
+	// Anonymous memory while the last 90 % were published, and in how many samples it was read.
 	AnonLow     uint64 `json:"anonymous_low"`
 	AnonHigh    uint64 `json:"anonymous_high"`
 	AnonSamples int    `json:"anonymous_samples"`
@@ -72,7 +74,8 @@ func (c *recorder) now(published, delivered uint64) {
 	c.last = at
 	s := sample{At: at.Sub(c.began).Seconds(), Published: published, Delivered: delivered}
 	if c.meter.broker != nil {
-		s.Anonymous = c.meter.broker.anonymous()
+		span := c.meter.broker.takeSpan()
+		s.Anonymous, s.AnonLow, s.AnonHigh = span.last, span.low, span.high
 	}
 	if c.meter.dataDir != "" {
 		s.Disk = diskUse(c.meter.dataDir)
@@ -91,14 +94,16 @@ func (c *recorder) course(size int, held uint64) *course {
 	r.Stretch = min(stretchMessages, total/10)
 	r.SecondRate = publishRate(c.samples, r.Stretch, 2*r.Stretch)
 	r.LastRate = publishRate(c.samples, total-r.Stretch, total)
+	var passed bool // the sample before was past the first tenth: what was read since is, too
 	for _, s := range c.samples {
-		if s.Published >= total/10 && s.Anonymous > 0 {
-			if r.AnonLow == 0 {
-				r.AnonLow = s.Anonymous
+		if passed && s.Anonymous > 0 {
+			if r.AnonSamples == 0 {
+				r.AnonLow = s.AnonLow
 			}
 			r.AnonSamples++
-			r.AnonLow, r.AnonHigh = min(r.AnonLow, s.Anonymous), max(r.AnonHigh, s.Anonymous)
+			r.AnonLow, r.AnonHigh = min(r.AnonLow, s.AnonLow), max(r.AnonHigh, s.AnonHigh)
 		}
+		passed = s.Published >= total/10
 		if s.Published == total {
 			break // from here on, it only drains
 		}

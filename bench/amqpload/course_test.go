@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// publishing is a run of 20 million messages: the first ten at a million a second, the next at half
-// of that; then they drain.
+// publishing is a run of 20 million messages: the first ten at a million a second, the rest at half
+// that rate; then they drain.
 func publishing() []sample {
 	const million = 1_000_000
 	var samples []sample
 	for half := range uint64(21) {
-		samples = append(samples, sample{At: float64(half) / 2, Published: half * million / 2, Anonymous: 100 + half})
+		samples = append(samples, sample{At: float64(half) / 2, Published: half * million / 2, Anonymous: 100 + half, AnonLow: 99 + half, AnonHigh: 101 + half})
 	}
 	for i := range uint64(20) {
-		samples = append(samples, sample{At: 10 + float64(i+1), Published: 10*million + (i+1)*million/2, Anonymous: 150 - i})
+		samples = append(samples, sample{At: 10 + float64(i+1), Published: 10*million + (i+1)*million/2, Anonymous: 150 - i, AnonLow: 149 - i, AnonHigh: 151 - i})
 	}
-	return append(samples, sample{At: 31, Published: 20 * million, Delivered: 9 * million, Anonymous: 900})
+	return append(samples, sample{At: 31, Published: 20 * million, Delivered: 9 * million, Anonymous: 900, AnonLow: 1, AnonHigh: 901})
 }
 
 func TestCourseComparesTheLastMillionWithTheSecond(t *testing.T) {
@@ -37,10 +37,29 @@ func TestCourseComparesTheLastMillionWithTheSecond(t *testing.T) {
 // Neither what is used before the first tenth nor what the drain uses counts.
 func TestCourseMeasuresMemoryOverTheLastNineTenths(t *testing.T) {
 	samples := publishing()
-	samples[1].Anonymous = 7000
+	samples[4].AnonHigh = 7000 // a tenth is published when it is taken
+	samples[9].AnonHigh, samples[8].AnonLow = 160, 103
 	r := (&recorder{samples: samples}).course(128, 0)
-	if r.AnonLow != 104 || r.AnonHigh != 150 || r.AnonSamples != 37 {
+	if r.AnonLow != 103 || r.AnonHigh != 160 || r.AnonSamples != 36 {
 		t.Errorf("from %d to %d in %d samples", r.AnonLow, r.AnonHigh, r.AnonSamples)
+	}
+}
+
+func TestSpanOfMemory(t *testing.T) {
+	var s anonSpan
+	for _, anon := range []uint64{50, 20, 70, 30} {
+		s.add(anon)
+	}
+	if s != (anonSpan{last: 30, low: 20, high: 70}) {
+		t.Errorf("%+v", s)
+	}
+	tree := &processTree{root: os.Getpid()}
+	tree.span.add(1) // by the watcher
+	if span := tree.takeSpan(); span.low != 1 || span.high <= 1 || span.last != span.high {
+		t.Errorf("%+v", span)
+	}
+	if span := tree.takeSpan(); span.low == 1 {
+		t.Errorf("%+v is not since the last", span)
 	}
 }
 
