@@ -24,6 +24,9 @@ type Options struct {
 	// Alarms are those of the node; nil: the Broker makes its own.
 	Alarms *Alarms
 
+	// NoDefaults leaves an empty store without the default virtual host and user: definitions will be imported.
+	NoDefaults bool
+
 	DefaultVHost string // "/" if empty
 	DefaultUser  string // "guest" if empty
 	DefaultPass  string // "guest" if empty
@@ -45,16 +48,25 @@ type Broker struct {
 	vhosts   map[string]*VHost
 	users    map[string]*User
 	loopback map[string]bool
+	// parameters are the global runtime parameters.
+	parameters map[string]any
+
+	accounts accounts
 
 	lastQueue atomic.Uint64 // QueueID given out last
 	lastSoft  atomic.Uint64 // the same for soft queues
 
 	committer *committer // nil: nothing is durable
+	fresh     bool
 }
+
+// Fresh reports whether there was no metadata when the Broker was made.
+func (b *Broker) Fresh() bool { return b.fresh }
 
 // New makes a Broker that keeps everything in memory, with the default virtual host and user. See Open for one that does not.
 func New(o Options) *Broker {
 	b := newBroker(o)
+	b.fresh = true
 	b.makeDefaults()
 	return b
 }
@@ -70,7 +82,7 @@ func newBroker(o Options) *Broker {
 	if o.LoopbackUsers == nil {
 		o.LoopbackUsers = []string{o.DefaultUser}
 	}
-	b := &Broker{Options: o, vhosts: make(map[string]*VHost), users: make(map[string]*User), loopback: make(map[string]bool)}
+	b := &Broker{Options: o, vhosts: make(map[string]*VHost), users: make(map[string]*User), loopback: make(map[string]bool), parameters: make(map[string]any)}
 	for _, u := range o.LoopbackUsers {
 		b.loopback[u] = true
 	}
@@ -106,18 +118,6 @@ func (b *Broker) VHosts() []*VHost {
 	}
 	slices.SortFunc(list, func(a, b *VHost) int { return cmp.Compare(a.Name, b.Name) })
 	return list
-}
-
-// Open returns the virtual host for a connection of u, or the error that connection.open is answered with.
-func (b *Broker) Open(vhost string, u *User) (*VHost, *amqp.Error) {
-	v := b.VHost(vhost)
-	if v == nil {
-		return nil, amqp.Errorf(amqp.NotAllowed, "vhost %s not found", vhost)
-	}
-	if !v.Admits(u) {
-		return nil, amqp.Errorf(amqp.NotAllowed, "access to vhost '%s' refused for user '%s'", vhost, u.Name)
-	}
-	return v, nil
 }
 
 // PutVHost makes a virtual host or changes its metadata.

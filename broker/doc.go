@@ -14,8 +14,9 @@
 //
 // The package knows messages only as queues do; it reads one only to dead-letter it. It owns no socket and no thread.
 //
-// Locks, in the order in which they may be taken: committer.mu, Broker.mu, VHost.mu, a queue's own lock (package queue),
-// Queue.mu and letterbox.mu. No callback is called and no method of a queue.Queue entered with a lock of this package held;
-// only Options.NewQueue is called under the first three, and touches memory only. Within a Scope the caller itself holds
-// VHost.mu for reading: see there what it may call.
+// Locks, in the order in which they may be taken: VHost.configuring, committer.mu, Broker.mu, VHost.mu, a queue's own lock
+// (package queue), Queue.mu and letterbox.mu; accounts.mu is a leaf. No callback is called and no method of a queue.Queue
+// entered with a lock of this package held, but for two: Options.NewQueue is called under the second to fourth, and touches
+// memory only; Queue.Configure and what it causes run under VHost.configuring, which nothing they lead to takes. Within a
+// Scope the caller itself holds VHost.mu for reading: see there what it may call.
 package broker

@@ -3,6 +3,7 @@ package broker
 import (
 	"bytes"
 	"encoding/hex"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"os"
@@ -36,6 +37,13 @@ func commands() []Command {
 		DeleteQueue{"v", "q", 300, true},
 		Bind{"v", b, true},
 		Unbind{"v", b, true},
+		PutPolicy{"v", true, Policy{"p", "^a", "queues", -3, map[string]any{"max-length": json.Number("10"), "overflow": "drop-head"}}},
+		DeletePolicy{"v", true, "p"},
+		SetParameter{"v", "c", "n", []byte(`{"a":[1,null]}`)},
+		ClearParameter{"v", "c", "n"},
+		SetGlobalParameter{"n", []byte(`"x"`)},
+		ClearGlobalParameter{"n"},
+		SetUserLimits{"u", []byte(`{"max-channels":7}`)},
 	}
 }
 
@@ -84,7 +92,7 @@ func TestCommandsRoundTrip(t *testing.T) {
 			}
 		}
 	}
-	for _, k := range []byte{0, byte(kindUnbind) + 1, 255} {
+	for _, k := range []byte{0, byte(kindEnd), 255} {
 		if _, err := DecodeCommand([]byte{k, 1}); err == nil || !strings.Contains(err.Error(), "unknown kind") {
 			t.Errorf("kind %d: %v", k, err)
 		}

@@ -79,6 +79,13 @@ func (v *VHost) allows(u *User, verb Verb, name []byte) bool {
 	return p != nil && p.patterns[verb].matches(name)
 }
 
+// MayRead reports whether u may read a queue.
+func (v *VHost) MayRead(u *User, queue string) bool {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.allows(u, Read, []byte(queue))
+}
+
 var defaultExchange = []byte("amq.default")
 
 // exchangeName is the name under which permissions know an exchange.
@@ -153,9 +160,13 @@ func (v *VHost) Permissions() []UserPermissions {
 	return list
 }
 
-// SetPermissions gives a user permissions in v. A pattern that is no regular expression is an error of regexp/syntax, and
-// nothing is changed then.
+// SetPermissions gives a user permissions in v. Errors: ErrNoUser, and, for a pattern that is no regular expression, one of
+// regexp/syntax; nothing is changed then.
 func (v *VHost) SetPermissions(user, configure, write, read string, done func(error)) {
+	if v.broker.User(user) == nil {
+		done(ErrNoUser)
+		return
+	}
 	for _, p := range []string{configure, write, read} {
 		if _, err := regexp.Compile(p); err != nil {
 			done(err)
@@ -171,8 +182,12 @@ func (v *VHost) ClearPermissions(user string, done func(existed bool, err error)
 	v.broker.commit(ClearPermissions{v.Name, user}, v.broker.removed(done))
 }
 
-// SetTopicPermissions limits a user's routing keys at an exchange; see SetPermissions for the error.
+// SetTopicPermissions limits a user's routing keys at an exchange; see SetPermissions for the errors.
 func (v *VHost) SetTopicPermissions(user, exchange, write, read string, done func(error)) {
+	if v.broker.User(user) == nil {
+		done(ErrNoUser)
+		return
+	}
 	for _, p := range []string{write, read} {
 		if _, err := regexp.Compile(p); err != nil {
 			done(err)
@@ -181,4 +196,26 @@ func (v *VHost) SetTopicPermissions(user, exchange, write, read string, done fun
 	}
 	done = v.broker.synced(done)
 	v.broker.commit(SetTopicPermissions{v.Name, user, exchange, write, read}, func(r result) { done(orNil(r.refused)) })
+}
+
+// ClearTopicPermissions takes a user's topic permissions at an exchange away, or, with all set, those at all exchanges.
+func (v *VHost) ClearTopicPermissions(user, exchange string, all bool, done func(existed bool, err error)) {
+	v.broker.commit(ClearTopicPermissions{v.Name, user, exchange, all}, v.broker.removed(done))
+}
+
+// UserTopicPermissions is a user's entry for a topic exchange.
+type UserTopicPermissions struct{ User, VHost, Exchange, Write, Read string }
+
+// TopicPermissions lists who has topic permissions in v, by user name and exchange.
+func (v *VHost) TopicPermissions() []UserTopicPermissions {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	var list []UserTopicPermissions
+	for _, u := range slices.Sorted(maps.Keys(v.topics)) {
+		for _, x := range slices.Sorted(maps.Keys(v.topics[u])) {
+			p := v.topics[u][x]
+			list = append(list, UserTopicPermissions{u, v.Name, x, p.Write, p.Read})
+		}
+	}
+	return list
 }

@@ -1,8 +1,10 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -205,16 +207,22 @@ func (q *Classic) comeBack(cursor *storage.Cursor, unclean bool) (messages uint6
 	return messages, err
 }
 
-// foundOneByOne tells the recovery of each message of an extent.
-func (q *Classic) foundOneByOne(cursor *storage.Cursor, r *Recovery, e storage.Extent) error {
+// foundOneByOne tells the recovery of each message of an extent, and of no other that lies between them. Damaged pages are
+// passed over; the first damage is returned.
+func (q *Classic) foundOneByOne(cursor *storage.Cursor, r *Recovery, e storage.Extent) (damaged error) {
 	var metas []storage.Meta
 	for from := e.First; from <= e.Last; {
 		var err error
-		if metas, err = cursor.AppendMeta(metas[:0], from, e.Last, 4096); err != nil {
+		metas, err = cursor.AppendMetaOf(e.Run, metas[:0], from, e.Last, 4096)
+		var damage *storage.RunDamage
+		switch {
+		case errors.As(err, &damage):
+			damaged = cmp.Or(damaged, err)
+			continue
+		case err != nil:
 			return err
-		}
-		if len(metas) == 0 {
-			return nil
+		case len(metas) == 0:
+			return damaged
 		}
 		for i := range metas {
 			m := &metas[i]
@@ -222,5 +230,5 @@ func (q *Classic) foundOneByOne(cursor *storage.Cursor, r *Recovery, e storage.E
 			from = m.Seq + 1
 		}
 	}
-	return nil
+	return damaged
 }

@@ -131,6 +131,10 @@ func (c *conn) firstFrame(f *amqp.Frame) {
 		c.fail(amqp.Errorf(amqp.ChannelError, "expected 'channel.open'").In(id))
 		return
 	}
+	if err := c.admission.OpenChannel(); err != nil {
+		c.fail(err)
+		return
+	}
 	ch := &channel{
 		conn: c, number: f.Channel, id: c.server.nextChannel.Add(1),
 		consumers: make(map[string]*consumer),
@@ -163,6 +167,7 @@ func (c *conn) forget(ch *channel) {
 	c.mu.Lock()
 	delete(c.channels, ch.number)
 	c.mu.Unlock()
+	c.admission.CloseChannel()
 	if c.last == ch {
 		c.last = nil
 	}

@@ -34,7 +34,8 @@ type conn struct {
 	mechanism    string
 	user         *broker.User
 	vhost        *broker.VHost
-	properties   amqp.Table // the client's
+	admission    *broker.Admission // nil until open
+	properties   amqp.Table        // the client's
 	secured      *tls.ConnectionState
 	capabilities capabilities
 
@@ -258,7 +259,7 @@ func (c *conn) connectionFrame(f *amqp.Frame) {
 			c.fail(amqp.DecodeError(id, args, err))
 			return
 		}
-		c.send(&amqp.ConnectionUpdateSecretOk{})
+		c.updateSecret()
 	default:
 		m := amqp.NewMethod(id)
 		if m == nil {
