@@ -257,6 +257,12 @@ func (b *Broker) load(t *committer) (empty bool, err error) {
 	return false, b.loadBindings(t)
 }
 
+// HasMetadata reports whether a store holds the metadata of a broker, as it does from the first Open on.
+func HasMetadata(db *storage.DB) (bool, error) {
+	format, err := loadNumber(db, formatKey)
+	return format != 0, err
+}
+
 func loadNumber(db *storage.DB, key string) (uint64, error) {
 	value, err := db.Get([]byte(key))
 	if err != nil || value == nil {

@@ -66,7 +66,7 @@ func (p *program) root() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(p.serverCommand(), p.versionCommand(), p.statusCommand(), p.queueCommand(), p.connectionCommand(), p.conformanceCommand())
+	root.AddCommand(p.serverCommand(), p.versionCommand(), p.statusCommand(), p.queueCommand(), p.connectionCommand(), p.conformanceCommand(), p.storageCommand())
 	root.AddCommand(p.ctlCommands()...)
 	return root
 }
