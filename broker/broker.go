@@ -60,7 +60,7 @@ type Broker struct {
 	fresh     bool
 }
 
-// Fresh reports whether there was no metadata when the Broker was made.
+// Fresh reports whether there were no users and no virtual hosts when the Broker was made.
 func (b *Broker) Fresh() bool { return b.fresh }
 
 // New makes a Broker that keeps everything in memory, with the default virtual host and user. See Open for one that does not.
