@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -64,8 +65,15 @@ func OpenDB(fs FS, dir string, o DBOptions) (*DB, error) {
 		Logger:                      pebbleLog{db},
 	}
 	po.Experimental.FileCacheShards = 1
-	po.EventListener = &pebble.EventListener{BackgroundError: db.warn}
-	opened, err := pebble.Open(dir, po)
+	trouble := make(chan error, 1)
+	po.EventListener = &pebble.EventListener{BackgroundError: func(err error) {
+		select {
+		case trouble <- err:
+		default:
+		}
+		db.warn(err)
+	}}
+	opened, err := openPebble(dir, po, trouble)
 	if err == nil {
 		err = db.Err()
 	}
@@ -74,6 +82,42 @@ func OpenDB(fs FS, dir string, o DBOptions) (*DB, error) {
 	}
 	db.pebble = opened
 	return db, nil
+}
+
+// patience is how long the opening may go on after an error of the disk.
+const patience = time.Second
+
+// openPebble opens the database. Pebble, where it cannot write what it recovers, tries again without end; it is given up
+// then, and closed should it come through.
+func openPebble(dir string, o *pebble.Options, trouble <-chan error) (*pebble.DB, error) {
+	type answer struct {
+		db  *pebble.DB
+		err error
+	}
+	opened := make(chan answer, 1)
+	go func() {
+		db, err := pebble.Open(dir, o)
+		opened <- answer{db, err}
+	}()
+	var cause error
+	var end <-chan time.Time
+	for {
+		select {
+		case a := <-opened:
+			return a.db, a.err
+		case err := <-trouble:
+			if cause == nil {
+				cause, end = err, time.After(patience)
+			}
+		case <-end:
+			go func() {
+				if a := <-opened; a.err == nil {
+					a.db.Close()
+				}
+			}()
+			return nil, cause
+		}
+	}
 }
 
 // dbFormat is the format of the database's files. It can be raised when the version of Pebble that comes before ours can
