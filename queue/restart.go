@@ -104,6 +104,11 @@ func (s *Store) Recover() (RecoveryReport, error) {
 	s.running.Add(2)
 	go s.flusher(ctx)
 	go s.compactor(ctx)
+	for _, q := range queues { // not before all are back: what expires may go from one to another
+		if q.durable {
+			q.Tick(0)
+		}
+	}
 	if s.flushDue() {
 		s.wakeFlusher()
 	}
@@ -195,9 +200,6 @@ func (q *Classic) comeBack(cursor *storage.Cursor, unclean bool) (messages uint6
 		s.soil(q)
 	}
 	q.mu.Unlock()
-	var w Wake
-	q.do(&w, nil, q.state.Tick)
-	w.Flush()
 	return messages, err
 }
 
