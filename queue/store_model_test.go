@@ -3,6 +3,7 @@ package queue
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"math"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,6 +60,8 @@ type storeMessage struct {
 	settled    bool         // for good, by a client; perhaps not durably
 	mark       storage.Mark // at or above that of its first enqueue
 	safe       bool         // it has survived, or was synced
+	twice      bool         // a crash has let the second queue have it twice
+	story      []string     // for the reader
 }
 
 // storeCopy is what is known of a message in one queue.
@@ -75,6 +79,12 @@ const (
 	outside                   // it has left, as the record at mark says
 	nowhere                   // it has left, and that is safe
 )
+
+// tell notes what has happened to a message.
+func (m *storeModel) tell(id uint64, format string, args ...any) {
+	k := m.bodies[id]
+	k.story = append(k.story, fmt.Sprintf("%d: ", m.step)+fmt.Sprintf(format, args...))
+}
 
 func (m *storeModel) fail(format string, args ...any) {
 	m.t.Helper()
@@ -194,6 +204,7 @@ func (m *storeModel) publish() {
 	for _, id := range ids {
 		m.bodies[id].mark = mark
 		m.queues[0].copies[id] = &storeCopy{mark: mark}
+		m.tell(id, "published, mark %d", mark)
 	}
 	if m.rng.IntN(2) == 0 {
 		for left := n; left > 0; left -= <-confirms {
@@ -203,6 +214,7 @@ func (m *storeModel) publish() {
 		}
 		for _, id := range ids {
 			m.bodies[id].safe = m.bodies[id].persistent
+			m.tell(id, "confirmed")
 		}
 	}
 }
@@ -267,6 +279,10 @@ func (m *storeModel) getOne() {
 	if c.state == perhaps {
 		c.state, c.mark = within, 0
 	}
+	if i == 1 && slices.ContainsFunc(q.held, func(h storeHeld) bool { return h.message == id }) {
+		m.bodies[id].twice = true
+	}
+	m.tell(id, "got from %d, no ack %v, mark %d", i, noAck, m.store.journal.Appended())
 	if noAck {
 		c.state, c.mark = outside, m.store.journal.Appended()
 		m.bodies[id].settled = true
@@ -323,6 +339,7 @@ func (m *storeModel) settle() {
 	for _, h := range held {
 		c := q.copies[h.message]
 		c.state, c.mark = outside, mark
+		m.tell(h.message, "settled in %d with %d, mark %d", i, o, mark)
 		if i == 0 && o != Ack {
 			m.queues[1].copies[h.message] = &storeCopy{mark: mark}
 		} else {
@@ -358,6 +375,7 @@ func (m *storeModel) purge() {
 			continue
 		}
 		c.state, c.mark = outside, mark
+		m.tell(id, "purged from %d, mark %d", i, mark)
 		if i == 0 && m.lossy {
 			c.state = perhaps // it may be one of those that had expired and are in the other queue
 		}
@@ -386,6 +404,7 @@ func (m *storeModel) recreate() {
 	for id, k := range m.bodies {
 		if c := q.copies[id]; c != nil && c.state != nowhere && c.state != outside || i == 1 && m.lossy || i == 0 && m.lossy && c != nil {
 			k.settled = true
+			m.tell(id, "queue %d is made anew", i)
 		}
 	}
 	m.nextID++
@@ -432,7 +451,7 @@ func (m *storeModel) restart() {
 		m.fs = after
 	}
 	for id, k := range m.bodies {
-		if k.safe = k.safe || how == 0 || k.persistent && k.mark <= synced; !k.safe {
+		if k.safe = k.safe || how == 0 && k.mark < math.MaxUint64 || k.persistent && k.mark <= synced; !k.safe {
 			k.mark = math.MaxUint64 // another record may have that mark now
 		}
 		for _, q := range m.queues {
@@ -454,6 +473,7 @@ func (m *storeModel) restart() {
 				c.state = nowhere
 			}
 			c.delivered = c.delivered || how != 0
+			m.tell(id, "restart of kind %d, synced %d: state %d, safe %v", how, synced, c.state, k.safe)
 		}
 	}
 	for _, q := range m.queues {
@@ -490,11 +510,14 @@ func (m *storeModel) compare(clean bool) {
 				m.fail("transient message %d is back", id)
 			}
 			other := m.queues[0].copies[id]
-			if c.state == nowhere && (i == 0 || other == nil || other.state == nowhere) {
-				m.fail("message %d is back in queue %d", id, i)
+			if c.state == nowhere && !k.twice && (i == 0 || other == nil || other.state == nowhere) {
+				m.fail("message %d is back in queue %d\n%s", id, i, strings.Join(k.story, "\n"))
 			}
-			if found[i][id] && i == 0 {
-				m.fail("message %d is in queue %d twice", id, i)
+			if found[i][id] {
+				if i == 0 {
+					m.fail("message %d is in queue %d twice", id, i)
+				}
+				k.twice = true
 			}
 			if i == 0 && last != 0 && m.before(id, last) {
 				m.fail("message %d comes behind %d", id, last)
@@ -511,7 +534,7 @@ func (m *storeModel) compare(clean bool) {
 	for id, k := range m.bodies {
 		in := found[0][id] || found[1][id]
 		if k.safe && k.persistent && !k.settled && !in {
-			m.fail("message %d is lost: %+v, %+v", id, m.queues[0].copies[id], m.queues[1].copies[id])
+			m.fail("message %d is lost: %+v, %+v\n%s", id, m.queues[0].copies[id], m.queues[1].copies[id], strings.Join(k.story, "\n"))
 		}
 		for i, q := range m.queues {
 			c := q.copies[id]
@@ -519,6 +542,7 @@ func (m *storeModel) compare(clean bool) {
 			case c == nil:
 			case found[i][id]:
 				c.state, c.mark = within, 0
+				m.tell(id, "found in %d", i)
 				k.settled = false // a settlement that was lost
 			case c.state == within && (i == 1 || !m.lossy) && !found[1][id] && k.persistent:
 				m.fail("message %d is not in queue %d: %+v", id, i, c)
@@ -545,7 +569,7 @@ func (m *storeModel) compare(clean bool) {
 }
 
 func TestStoreModel(t *testing.T) {
-	steps := 20_000
+	steps := 40_000
 	if n, err := strconv.Atoi(os.Getenv("WARREN_STORE_STEPS")); err == nil {
 		steps = n
 	} else if testing.Short() {
@@ -566,6 +590,7 @@ func TestStoreModel(t *testing.T) {
 		{"limit", 1, Config{TTL: -1, MaxLength: 40, MaxBytes: -1, DeliveryLimit: -1}},
 	} {
 		t.Run(plan.name, func(t *testing.T) {
+			t.Parallel()
 			m := &storeModel{t: t, seed: seed, rng: rand.New(rand.NewPCG(seed, 0)), fs: storage.NewFaultFS(seed), levels: plan.levels, config: plan.config,
 				bodies: map[uint64]*storeMessage{}, lossy: plan.config.TTL >= 0 || plan.config.MaxLength >= 0, nextID: 2}
 			for i := range m.queues {

@@ -115,7 +115,7 @@ func (c *checker) event(i int, e *event) {
 		s := c.sent[e.message]
 		s.confirmed, s.confirmedIn = i, c.life
 		c.counts.Confirmed++
-		if s.persistent {
+		if s.persistent && !queues[routes[s.route].queues[0]].noAck { // that may be handed over and never written
 			// The journal is one sequence: what was handled before this message was sent is written, too.
 			n := 0
 			for n < len(c.handled) && c.handled[n].event < s.begin {
