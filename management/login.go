@@ -48,15 +48,21 @@ func (a *API) permitted(need need, r *request) bool {
 		return refuse("Not management user")
 	case need == monitor && !r.user.monitors():
 		return refuse("Not monitor user")
+	case need == policy && !r.user.has("policymaker", "administrator"):
+		return refuse("User not authorised to access object")
 	case need == admin && !r.user.administers():
 		return refuse("Not administrator user")
 	}
 	vhost, inPath := r.vars["vhost"]
 	if inPath && !a.hasVHost(vhost) {
-		a.missing(r.w)
+		if r.Method == http.MethodPut || r.Method == http.MethodPost {
+			a.fail(r.w, http.StatusNotFound, "not_found", "vhost_not_found")
+		} else {
+			a.missing(r.w)
+		}
 		return false
 	}
-	if need == enter && !a.sees(r.user, vhost) {
+	if inPath && (need == enter || need == policy) && !a.sees(r.user, vhost) {
 		a.fail(r.w, http.StatusNotFound, "not_found", "Not Found")
 		return false
 	}
