@@ -12,7 +12,7 @@ import (
 // made before; those that another command may have overtaken are made here again.
 func (b *Broker) apply(c Command) (r result) {
 	switch c := c.(type) {
-	case PutVHost, DeleteVHost, PutUser, DeleteUser:
+	case PutVHost, DeleteVHost, PutUser, DeleteUser, SetGlobalParameter, ClearGlobalParameter, SetUserLimits:
 		return b.applyGlobal(c)
 	case SetPermissions:
 		return b.in(c.VHost, func(v *VHost) result { return v.setPermissions(c) })
@@ -39,7 +39,9 @@ func (b *Broker) apply(c Command) (r result) {
 	case PutExchange:
 		return b.in(c.VHost, func(v *VHost) result {
 			r.existed = v.topology.Exchange(c.Exchange.Name) != nil
-			r.exchange = v.topology.Declare(c.Exchange)
+			if r.exchange = v.topology.Declare(c.Exchange); !r.existed {
+				v.setAlternate(r.exchange)
+			}
 			return r
 		})
 	case DeleteExchange:
@@ -60,6 +62,20 @@ func (b *Broker) apply(c Command) (r result) {
 		return b.in(c.VHost, func(v *VHost) result { return v.bind(c.Binding) })
 	case Unbind:
 		return b.in(c.VHost, func(v *VHost) result { return v.unbind(c.Binding) })
+	case PutPolicy:
+		return b.in(c.VHost, func(v *VHost) result {
+			p, err := compilePolicy(c.Policy, c.Operator)
+			if err != nil { // of a newer version
+				return result{refused: amqp.Errorf(amqp.PreconditionFailed, "%s", err)}
+			}
+			return v.applyPolicy(c.Operator, p.Name, p)
+		})
+	case DeletePolicy:
+		return b.in(c.VHost, func(v *VHost) result { return v.applyPolicy(c.Operator, c.Name, nil) })
+	case SetParameter:
+		return b.in(c.VHost, func(v *VHost) result { return v.setParameter(c) })
+	case ClearParameter:
+		return b.in(c.VHost, func(v *VHost) result { return v.clearParameter(c) })
 	}
 	panic("broker: unknown command")
 }
@@ -113,6 +129,7 @@ func (b *Broker) applyGlobal(c Command) (r result) {
 	case DeleteUser:
 		_, r.existed = b.users[c.Name]
 		delete(b.users, c.Name)
+		b.accounts.limit(c.Name, nil)
 		for _, v := range b.vhosts {
 			v.mu.Lock()
 			if v.permissions[c.Name] != nil {
@@ -124,6 +141,20 @@ func (b *Broker) applyGlobal(c Command) (r result) {
 			v.version.Add(1)
 			v.mu.Unlock()
 		}
+	case SetGlobalParameter:
+		_, r.existed = b.parameters[c.Name]
+		b.parameters[c.Name], _ = DecodeJSON(c.Value)
+	case ClearGlobalParameter:
+		_, r.existed = b.parameters[c.Name]
+		delete(b.parameters, c.Name)
+	case SetUserLimits:
+		if b.users[c.User] == nil {
+			r.refused = amqp.Errorf(amqp.NotFound, "no user '%s'", c.User)
+			return r
+		}
+		v, _ := DecodeJSON(c.Limits)
+		m, _ := v.(map[string]any)
+		b.accounts.limit(c.User, limitsOf(m))
 	}
 	return r
 }
@@ -147,6 +178,8 @@ func (v *VHost) close() []*Queue {
 	}
 	clear(v.permissions)
 	clear(v.topics)
+	clear(v.parameters)
+	v.policies = [2]policies{}
 	v.version.Add(1)
 	return all
 }
@@ -202,6 +235,11 @@ func (v *VHost) putQueue(c PutQueue) (r result) {
 		return result{existed: true, queue: q}
 	}
 	id := c.ID
+	if id == 0 {
+		if r.refused = v.queueLimit(c.Queue.Name); r.refused != nil {
+			return r
+		}
+	}
 	switch {
 	case id != 0:
 	case c.Soft:

@@ -195,7 +195,7 @@ func checkSegmentSize(v amqp.Value, _ amqp.Table) string {
 		return notInteger(v)
 	case n < 0:
 		return fmt.Sprintf("{value_negative,%d}", n)
-	case n > 3000000000:
+	case n > maxSegmentSize:
 		return "Exceeded max value for x-stream-max-segment-size-bytes"
 	}
 	return ""

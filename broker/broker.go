@@ -43,6 +43,10 @@ type Broker struct {
 	vhosts   map[string]*VHost
 	users    map[string]*User
 	loopback map[string]bool
+	// parameters are the global runtime parameters.
+	parameters map[string]any
+
+	accounts accounts
 
 	lastQueue atomic.Uint64 // QueueID given out last
 	lastSoft  atomic.Uint64 // the same for soft queues
@@ -65,7 +69,7 @@ func newBroker(o Options) *Broker {
 	if o.LoopbackUsers == nil {
 		o.LoopbackUsers = []string{o.DefaultUser}
 	}
-	b := &Broker{Options: o, vhosts: make(map[string]*VHost), users: make(map[string]*User), loopback: make(map[string]bool)}
+	b := &Broker{Options: o, vhosts: make(map[string]*VHost), users: make(map[string]*User), loopback: make(map[string]bool), parameters: make(map[string]any)}
 	for _, u := range o.LoopbackUsers {
 		b.loopback[u] = true
 	}
@@ -101,18 +105,6 @@ func (b *Broker) VHosts() []*VHost {
 	}
 	slices.SortFunc(list, func(a, b *VHost) int { return cmp.Compare(a.Name, b.Name) })
 	return list
-}
-
-// Open returns the virtual host for a connection of u, or the error that connection.open is answered with.
-func (b *Broker) Open(vhost string, u *User) (*VHost, *amqp.Error) {
-	v := b.VHost(vhost)
-	if v == nil {
-		return nil, amqp.Errorf(amqp.NotAllowed, "vhost %s not found", vhost)
-	}
-	if !v.Admits(u) {
-		return nil, amqp.Errorf(amqp.NotAllowed, "access to vhost '%s' refused for user '%s'", vhost, u.Name)
-	}
-	return v, nil
 }
 
 // PutVHost makes a virtual host or changes its metadata.

@@ -82,6 +82,44 @@ type Unbind struct {
 	Soft    bool
 }
 
+// PutPolicy makes or replaces a policy that was checked.
+type PutPolicy struct {
+	VHost    string
+	Operator bool
+	Policy   Policy
+}
+
+// DeletePolicy removes a policy.
+type DeletePolicy struct {
+	VHost    string
+	Operator bool
+	Name     string
+}
+
+// SetParameter sets a runtime parameter of a virtual host, other than policies, that was checked. Value is JSON.
+type SetParameter struct {
+	VHost, Component, Name string
+	Value                  []byte
+}
+
+// ClearParameter removes a runtime parameter of a virtual host.
+type ClearParameter struct{ VHost, Component, Name string }
+
+// SetGlobalParameter sets a global runtime parameter. Value is JSON.
+type SetGlobalParameter struct {
+	Name  string
+	Value []byte
+}
+
+// ClearGlobalParameter removes a global runtime parameter.
+type ClearGlobalParameter struct{ Name string }
+
+// SetUserLimits replaces the limits of a user; with none they are removed. Limits is a JSON object.
+type SetUserLimits struct {
+	User   string
+	Limits []byte
+}
+
 // Binding names a binding.
 type Binding struct {
 	Source, Destination string
@@ -104,6 +142,13 @@ func (PutQueue) command()              {}
 func (DeleteQueue) command()           {}
 func (Bind) command()                  {}
 func (Unbind) command()                {}
+func (PutPolicy) command()             {}
+func (DeletePolicy) command()          {}
+func (SetParameter) command()          {}
+func (ClearParameter) command()        {}
+func (SetGlobalParameter) command()    {}
+func (ClearGlobalParameter) command()  {}
+func (SetUserLimits) command()         {}
 
 // result is what a command came to.
 type result struct {
@@ -111,7 +156,8 @@ type result struct {
 	refused  *amqp.Error
 	exchange *exchange.Exchange
 	queue    *Queue
-	queues   []*Queue // removed with their virtual host; not ended yet
+	queues   []*Queue  // removed with their virtual host; not ended yet
+	policies []*policy // that came or went, each of which may have a place in what counts for a queue
 
 	// What record needs besides. Bindings and permissions are gathered only where there is a store.
 	durable     bool                   // the queue that was removed; both ends of the binding

@@ -70,7 +70,8 @@ func (t *committer) refuse(c Command) *amqp.Error {
 			return nil
 		}
 		grows = false
-	case DeleteVHost, DeleteUser, DeleteExchange, ClearPermissions, ClearTopicPermissions:
+	case DeleteVHost, DeleteUser, DeleteExchange, ClearPermissions, ClearTopicPermissions,
+		DeletePolicy, ClearParameter, ClearGlobalParameter:
 		grows = false
 	}
 	if t.failed != nil {

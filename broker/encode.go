@@ -2,6 +2,7 @@ package broker
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 
 	"github.com/warrenmq/warren/amqp"
@@ -35,6 +36,14 @@ const (
 	kindDeleteQueue
 	kindBind
 	kindUnbind
+	kindPutPolicy
+	kindDeletePolicy
+	kindSetParameter
+	kindClearParameter
+	kindSetGlobalParameter
+	kindClearGlobalParameter
+	kindSetUserLimits
+	kindEnd // none
 )
 
 // version is the format in which a kind is written.
@@ -72,6 +81,20 @@ func AppendCommand(dst []byte, cmd Command) []byte {
 		c.encode(kindBind, &cmd)
 	case Unbind:
 		c.encode(kindUnbind, &cmd)
+	case PutPolicy:
+		c.encode(kindPutPolicy, &cmd)
+	case DeletePolicy:
+		c.encode(kindDeletePolicy, &cmd)
+	case SetParameter:
+		c.encode(kindSetParameter, &cmd)
+	case ClearParameter:
+		c.encode(kindClearParameter, &cmd)
+	case SetGlobalParameter:
+		c.encode(kindSetGlobalParameter, &cmd)
+	case ClearGlobalParameter:
+		c.encode(kindClearGlobalParameter, &cmd)
+	case SetUserLimits:
+		c.encode(kindSetUserLimits, &cmd)
 	default:
 		panic("broker: unknown command")
 	}
@@ -85,7 +108,7 @@ func DecodeCommand(b []byte) (Command, error) {
 		return nil, fmt.Errorf("command of %d octets", len(b))
 	}
 	k := kind(b[0])
-	if k < kindPutVHost || k > kindUnbind {
+	if k < kindPutVHost || k >= kindEnd {
 		return nil, fmt.Errorf("command of unknown kind %d: written by a newer version", k)
 	}
 	if b[1] == 0 || b[1] > k.version() {
@@ -119,8 +142,22 @@ func DecodeCommand(b []byte) (Command, error) {
 		return decode[DeleteQueue](c)
 	case kindBind:
 		return decode[Bind](c)
-	default:
+	case kindUnbind:
 		return decode[Unbind](c)
+	case kindPutPolicy:
+		return decode[PutPolicy](c)
+	case kindDeletePolicy:
+		return decode[DeletePolicy](c)
+	case kindSetParameter:
+		return decode[SetParameter](c)
+	case kindClearParameter:
+		return decode[ClearParameter](c)
+	case kindSetGlobalParameter:
+		return decode[SetGlobalParameter](c)
+	case kindClearGlobalParameter:
+		return decode[ClearGlobalParameter](c)
+	default:
+		return decode[SetUserLimits](c)
 	}
 }
 
@@ -223,6 +260,58 @@ func (x *Binding) code(c *coder, soft *bool) {
 	c.table(&x.Arguments)
 }
 
+func (x *PutPolicy) code(c *coder) {
+	c.str(&x.VHost)
+	c.flags(&x.Operator)
+	p := &x.Policy
+	c.str(&p.Name)
+	c.str(&p.Pattern)
+	c.str(&p.ApplyTo)
+	c.signed(&p.Priority)
+	var definition []byte
+	if !c.decoding {
+		definition, _ = encodeJSON(p.Definition) // a copy made by JSON
+	}
+	if c.json(&definition); c.decoding && c.err == nil {
+		v, err := DecodeJSON(definition)
+		var ok bool
+		if p.Definition, ok = v.(map[string]any); !ok && (v != nil || err != nil) {
+			c.fail("policy whose definition is no object")
+		}
+	}
+}
+
+func (x *DeletePolicy) code(c *coder) {
+	c.str(&x.VHost)
+	c.flags(&x.Operator)
+	c.str(&x.Name)
+}
+
+func (x *SetParameter) code(c *coder) {
+	c.str(&x.VHost)
+	c.str(&x.Component)
+	c.str(&x.Name)
+	c.json(&x.Value)
+}
+
+func (x *ClearParameter) code(c *coder) {
+	c.str(&x.VHost)
+	c.str(&x.Component)
+	c.str(&x.Name)
+}
+
+func (x *SetGlobalParameter) code(c *coder) {
+	c.str(&x.Name)
+	c.json(&x.Value)
+}
+
+func (x *ClearGlobalParameter) code(c *coder) { c.str(&x.Name) }
+
+func (x *SetUserLimits) code(c *coder) {
+	c.str(&x.User)
+	c.json(&x.Limits)
+}
+
 // coder appends fields to b, or takes them off its front.
 type coder struct {
 	b        []byte
@@ -302,6 +391,20 @@ func (c *coder) octets(b *[]byte) {
 	if field := c.take(); len(field) > 0 {
 		*b = append([]byte(nil), field...)
 	}
+}
+
+// json is octets that are a JSON value.
+func (c *coder) json(b *[]byte) {
+	if c.octets(b); c.decoding && c.err == nil && len(*b) > 0 && !json.Valid(*b) {
+		c.fail("JSON that is none")
+	}
+}
+
+// signed is a number that may be negative, zigzag.
+func (c *coder) signed(n *int64) {
+	u := uint64(*n)<<1 ^ uint64(*n>>63)
+	c.num(&u)
+	*n = int64(u>>1) ^ -int64(u&1)
 }
 
 func (c *coder) table(t *amqp.Table) {

@@ -79,6 +79,13 @@ func (v *VHost) allows(u *User, verb Verb, name []byte) bool {
 	return p != nil && p.patterns[verb].matches(name)
 }
 
+// MayRead reports whether u may read a queue.
+func (v *VHost) MayRead(u *User, queue string) bool {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.allows(u, Read, []byte(queue))
+}
+
 var defaultExchange = []byte("amq.default")
 
 // exchangeName is the name under which permissions know an exchange.

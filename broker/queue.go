@@ -79,6 +79,7 @@ type Consumer struct {
 	Arguments  amqp.Table // kept as it is: a copy, if it was a view
 }
 
+// newQueue makes a queue. v.mu is held.
 func newQueue(v *VHost, id QueueID, c PutQueue) *Queue {
 	q := &Queue{
 		VHost: v, ID: id, Owner: c.Owner,
@@ -86,7 +87,7 @@ func newQueue(v *VHost, id QueueID, c PutQueue) *Queue {
 		Arguments: slices.Clone(c.Queue.Arguments),
 	}
 	q.Type, _ = text(q.Arguments, "x-queue-type")
-	s := effective(q.Arguments)
+	s := effective(q.Type, q.Arguments, v.policies[0].match(q.Type, q.Name), v.policies[1].match(q.Type, q.Name))
 	q.settings.Store(s)
 	q.letters.q = q
 	q.Queue = v.broker.NewQueue(NewQueue{
@@ -103,6 +104,27 @@ func newQueue(v *VHost, id QueueID, c PutQueue) *Queue {
 
 // Settings are the effective settings, not to be changed.
 func (q *Queue) Settings() *Settings { return q.settings.Load() }
+
+// reconfigure works out the settings anew and lets them take effect. One at a time does so.
+func (q *Queue) reconfigure(w *queue.Wake) {
+	v := q.VHost
+	v.mu.RLock()
+	user, operator := v.policies[0].match(q.Type, q.Name), v.policies[1].match(q.Type, q.Name)
+	v.mu.RUnlock()
+	s, old := effective(q.Type, q.Arguments, user, operator), q.settings.Load()
+	q.settings.Store(s)
+	if s.Config != old.Config {
+		q.Queue.Configure(s.Config, w)
+	}
+	if s.Expires != old.Expires && s.Expires >= 0 {
+		q.touch()
+		q.mu.Lock()
+		if q.state != gone {
+			q.makeAppointment(s.Expires)
+		}
+		q.mu.Unlock()
+	}
+}
 
 // Exclusive reports whether the queue belongs to one connection.
 func (q *Queue) Exclusive() bool { return q.Owner != 0 }

@@ -98,8 +98,8 @@ func (v *VHost) checkDeclareQueue(a Actor, d *QueueDeclaration) (*Queue, *amqp.E
 	if !d.Durable && !d.Exclusive && v.broker.RefuseTransient {
 		return nil, amqp.Errorf(amqp.InternalError, "Feature `transient_nonexcl_queues` is deprecated.\nIts use is not permitted per the configuration (overriding the default, which is permitted):\n    \"deprecated_features.permit.transient_nonexcl_queues = false\"\nIts use will not be permitted by default in a future release.")
 	}
-	if v.maxQueues >= 0 && v.count >= v.maxQueues {
-		return nil, amqp.Errorf(amqp.PreconditionFailed, "cannot declare queue '%s': queue limit in vhost '%s' (%d) is reached", d.Name, v.Name, v.maxQueues)
+	if err := v.queueLimit(d.Name); err != nil {
+		return nil, err
 	}
 	if typ != Classic {
 		for _, p := range [...]struct {

@@ -26,7 +26,10 @@ import (
 //	m/q vhost queue                      PutQueue, with the queue's id
 //	m/b vhost [x|q] destination digest   order (8 octets, big endian), then Bind; the digest tells bindings to one
 //	                                     destination apart; in the order of order they were made
-//	m/o, m/a, m/l                        reserved: policies, parameters, limits
+//	m/o vhost [p|o] policy               PutPolicy, of a user or an operator
+//	m/a vhost component parameter        SetParameter
+//	m/g parameter                        SetGlobalParameter
+//	m/l user                             SetUserLimits
 //
 // Exchanges and queues are there if they are durable, bindings if both ends are.
 const (
@@ -48,6 +51,13 @@ func appendKey(letter byte, names ...string) []byte {
 		key = append(binary.AppendUvarint(key, uint64(len(n))), n...)
 	}
 	return key
+}
+
+func policyRecord(vhost string, operator bool, name string) []byte {
+	if operator {
+		return appendKey('o', vhost, "o", name)
+	}
+	return appendKey('o', vhost, "p", name)
 }
 
 func bindingsKey(vhost, destination string, toExchange bool) []byte {
@@ -83,7 +93,7 @@ func (t *committer) record(b *Broker, c Command, r *result, batch *storage.Batch
 	case DeleteVHost:
 		if r.existed {
 			batch.Delete(appendKey('v', c.Name))
-			for _, letter := range []byte("ptxqb") {
+			for _, letter := range []byte("ptoaxqb") {
 				batch.DeletePrefix(appendKey(letter, c.Name))
 			}
 		}
@@ -91,6 +101,7 @@ func (t *committer) record(b *Broker, c Command, r *result, batch *storage.Batch
 		set(appendKey('u', c.User.Name), c)
 	case DeleteUser:
 		batch.Delete(appendKey('u', c.Name))
+		batch.Delete(appendKey('l', c.Name))
 		for _, p := range r.permissions {
 			batch.Delete(appendKey('p', p.VHost, c.Name))
 		}
@@ -107,6 +118,20 @@ func (t *committer) record(b *Broker, c Command, r *result, batch *storage.Batch
 		for _, p := range r.topics {
 			batch.Delete(appendKey('t', p.VHost, c.User, p.Exchange))
 		}
+	case PutPolicy:
+		set(policyRecord(c.VHost, c.Operator, c.Policy.Name), c)
+	case DeletePolicy:
+		batch.Delete(policyRecord(c.VHost, c.Operator, c.Name))
+	case SetParameter:
+		set(appendKey('a', c.VHost, c.Component, c.Name), c)
+	case ClearParameter:
+		batch.Delete(appendKey('a', c.VHost, c.Component, c.Name))
+	case SetGlobalParameter:
+		set(appendKey('g', c.Name), c)
+	case ClearGlobalParameter:
+		batch.Delete(appendKey('g', c.Name))
+	case SetUserLimits:
+		set(appendKey('l', c.User), c)
 	case PutExchange:
 		if !r.existed && c.Exchange.Durable {
 			set(appendKey('x', c.VHost, c.Exchange.Name), c)
@@ -220,7 +245,7 @@ func (b *Broker) load(t *committer) (empty bool, err error) {
 		return false, err
 	}
 	b.lastQueue.Store(last)
-	for _, letter := range []byte("vuptxq") { // each after what it needs
+	for _, letter := range []byte("vulptgaoxq") { // each after what it needs
 		err := t.db.Iterate(appendKey(letter), func(key, value []byte) error { return b.restore(key, value) })
 		if err != nil {
 			return false, err

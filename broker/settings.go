@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"maps"
+
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/queue"
 )
@@ -15,34 +17,166 @@ type Settings struct {
 	DeadLetterExchange string
 	RouteDeadLetters   bool // whether dead letters get a routing key of their own
 	DeadLetterKey      string
+
+	Policy, OperatorPolicy string // the names of those that count, "" if none does
+	policies               [2]*policy
 }
 
-// effective works out the settings of a queue from its arguments. (Policies will join them here.)
-func effective(args amqp.Table) *Settings {
+// origin says where a setting comes from.
+type origin uint8
+
+const (
+	fromArgument origin = iota
+	fromPolicy
+	fromOperator
+)
+
+// merged is what a policy and an operator policy, each nil if there is none, say of a key together.
+func merged(k *policyKey, user, operator *policy) (value any, from origin, ok bool) {
+	var u, o any
+	var hasUser, hasOperator bool
+	if user != nil {
+		u, hasUser = user.Definition[k.name]
+	}
+	if operator != nil {
+		o, hasOperator = operator.Definition[k.name]
+	}
+	switch {
+	case hasUser && (!hasOperator || k.merge.choosesFirst(u, o)):
+		return u, fromPolicy, true
+	case hasOperator:
+		return o, fromOperator, true
+	}
+	return nil, 0, false
+}
+
+// resolve goes through the keys that count for a queue: what arguments and policies say of each together.
+func resolve(typ string, args amqp.Table, user, operator *policy, yield func(k *policyKey, v any, from origin)) {
+	at := typeIndex(typ)
+	if at < 0 {
+		return
+	}
+	for i := range policyKeys {
+		k := &policyKeys[i]
+		if !k.used.has(typ) {
+			continue
+		}
+		value, from, ok := merged(k, user, operator)
+		if arg, has := argument(args, k.argument); has && (!ok || k.combine[at].choosesFirst(arg, value)) {
+			value, from, ok = arg, fromArgument, true
+		}
+		if ok {
+			yield(k, value, from)
+		}
+	}
+}
+
+// argument is an argument of queue.declare as JSON has it.
+func argument(args amqp.Table, name string) (any, bool) {
+	if name == "" || len(args) == 0 {
+		return nil, false
+	}
+	v, ok := args.Get(name)
+	if !ok {
+		return nil, false
+	}
+	return v.Any(), true
+}
+
+// effective works out the settings of a queue from its arguments and the policies that count for it, nil if there is
+// none. (RabbitMQ docs: policies, "Combining"; the rules are in policyKeys.)
+func effective(typ string, args amqp.Table, user, operator *policy) *Settings {
 	s := &Settings{
-		Config: queue.Config{
-			TTL:           integer(args, "x-message-ttl", -1),
-			MaxLength:     integer(args, "x-max-length", -1),
-			MaxBytes:      integer(args, "x-max-length-bytes", -1),
-			DeliveryLimit: integer(args, "x-delivery-limit", 20),
-		},
-		Expires: integer(args, "x-expires", -1),
+		Config:   queue.Config{TTL: -1, MaxLength: -1, MaxBytes: -1, DeliveryLimit: 20},
+		Expires:  -1,
+		policies: [2]*policy{user, operator},
 	}
-	switch str, _ := text(args, "x-overflow"); str {
-	case "reject-publish":
-		s.Config.Overflow = queue.RejectPublish
-	case "reject-publish-dlx":
-		s.Config.Overflow = queue.RejectPublishDLX
-	}
+	resolve(typ, args, user, operator, func(k *policyKey, v any, _ origin) { s.set(k.name, v) })
 	if v, ok := args.Get("x-single-active-consumer"); ok {
 		s.Config.SingleActive, _ = v.Bool()
 	}
 	if n := integer(args, "x-max-priority", -1); n >= 0 {
 		s.MaxPriority = int(max(n, 1))
 	}
-	s.DeadLetterExchange, s.DeadLetter = text(args, "x-dead-letter-exchange")
-	s.DeadLetterKey, s.RouteDeadLetters = text(args, "x-dead-letter-routing-key")
+	if user != nil {
+		s.Policy = user.Name
+	}
+	if operator != nil {
+		s.OperatorPolicy = operator.Name
+	}
 	return s
+}
+
+func (s *Settings) set(key string, v any) {
+	n, isNumber := integerOf(v)
+	str, _ := v.(string)
+	switch key {
+	case "message-ttl":
+		s.Config.TTL = min(n, maxMillis)
+	case "expires":
+		s.Expires = min(n, maxMillis)
+	case "max-length":
+		s.Config.MaxLength = n
+	case "max-length-bytes":
+		s.Config.MaxBytes = n
+	case "delivery-limit":
+		if isNumber { // arguments of another type are passed over
+			s.Config.DeliveryLimit = max(n, -1)
+		}
+	case "overflow":
+		switch str {
+		case "reject-publish":
+			s.Config.Overflow = queue.RejectPublish
+		case "reject-publish-dlx":
+			s.Config.Overflow = queue.RejectPublishDLX
+		}
+	case "dead-letter-exchange":
+		s.DeadLetter, s.DeadLetterExchange = true, str
+	case "dead-letter-routing-key":
+		s.RouteDeadLetters, s.DeadLetterKey = true, str
+	}
+}
+
+// EffectiveKey is a setting that counts for a queue, under the name that policies have for it.
+type EffectiveKey struct {
+	Key    string
+	Value  any    // as JSON has it
+	Origin string // "argument", "policy NAME" or "operator policy NAME"
+}
+
+// Effective lists what arguments and policies make of the queue, by key.
+func (q *Queue) Effective() []EffectiveKey {
+	var list []EffectiveKey
+	s := q.Settings()
+	resolve(q.Type, q.Arguments, s.policies[0], s.policies[1], func(k *policyKey, v any, from origin) {
+		whose := "argument"
+		switch from {
+		case fromPolicy:
+			whose = "policy " + s.Policy
+		case fromOperator:
+			whose = "operator policy " + s.OperatorPolicy
+		}
+		list = append(list, EffectiveKey{k.name, v, whose})
+	})
+	return list
+}
+
+// EffectivePolicy is what the policy and the operator policy of the queue say together, nil if it has none.
+func (q *Queue) EffectivePolicy() map[string]any {
+	user, operator := q.Settings().policies[0], q.Settings().policies[1]
+	switch {
+	case user == nil && operator == nil:
+		return nil
+	case operator == nil:
+		return maps.Clone(user.Definition)
+	}
+	all := map[string]any{}
+	for i := range policyKeys {
+		if v, _, ok := merged(&policyKeys[i], user, operator); ok {
+			all[policyKeys[i].name] = v
+		}
+	}
+	return all
 }
 
 func integer(t amqp.Table, name string, otherwise int64) int64 {

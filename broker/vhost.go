@@ -16,11 +16,15 @@ type VHost struct {
 	// version moves with every change that may make a route or a permission another one.
 	version atomic.Uint64
 
+	configuring sync.Mutex // held while queues get settings that policies have changed
+
 	mu          sync.RWMutex // guards what follows
 	description string
 	tags        []string
 	defaultType string // of queues; "": the node's
-	maxQueues   int    // -1: no limit
+	limits      Limits
+	parameters  map[parameterKey]any
+	policies    [2]policies // of users, of operators
 	deleted     bool
 	topology    *exchange.Topology
 	queues      []*Queue            // by exchange.Queue
@@ -39,7 +43,7 @@ func (v *VHost) Version() uint64 { return v.version.Load() }
 
 func newVHost(b *Broker, name string) *VHost {
 	v := &VHost{
-		Name: name, broker: b, maxQueues: -1,
+		Name: name, broker: b,
 		topology:    exchange.New(),
 		owned:       make(map[uint64][]*Queue),
 		permissions: make(map[string]*Permissions),

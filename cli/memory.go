@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -10,9 +11,12 @@ import (
 	"github.com/warrenmq/warren/config"
 )
 
-// collectAt is the growth, in percent, at which the collector runs: the broker's garbage is small beside what it keeps, and memory is bounded
-// by other means.
+// collectAt is the growth, in percent, at which the collector runs: the broker's garbage is small beside what it keeps, and
+// message bytes lie outside its heap.
 const collectAt = 150
+
+// floor lets the collector rest while the heap is small: it counts for the pace, and, never being touched, takes no memory.
+var floor = make([]byte, 24<<20)
 
 // limitMemory sets the collector, unless the environment already did through Go's own variables.
 //
@@ -21,6 +25,7 @@ const collectAt = 150
 func limitMemory(cfg config.Config, total uint64, env func(string) (string, bool)) {
 	if v, _ := env("GOGC"); v == "" {
 		debug.SetGCPercent(collectAt)
+		runtime.KeepAlive(floor)
 	}
 	if v, _ := env("GOMEMLIMIT"); v == "" {
 		debug.SetMemoryLimit(int64(softLimit(cfg, total)))

@@ -483,7 +483,7 @@ func (q *Classic) Purge(w *Wake, done func(uint64)) {
 	done(n)
 }
 
-// Configure changes the limits.
+// Configure implements Queue.
 func (q *Classic) Configure(c Config, w *Wake) {
 	q.do(w, nil, func(now Time, fx *Effects) { q.state.Configure(now, c, fx) })
 }

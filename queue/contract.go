@@ -48,6 +48,8 @@ type Queue interface {
 	Settle(c ConsumerID, ids []Range, o Outcome, w *Wake)
 	// Purge drops the ready messages and reports how many there were.
 	Purge(w *Wake, done func(n uint64))
+	// Configure replaces the limits. Those that are lower take effect at once where they drop from the head.
+	Configure(c Config, w *Wake)
 	// Delete ends the queue. With ifEmpty or ifUnused it may refuse: ErrNotEmpty, ErrInUse (tested in this order). The
 	// consumers' outlets hear of it through Cancelled.
 	Delete(ifUnused, ifEmpty bool, w *Wake, done func(n uint64, err error))

@@ -129,9 +129,9 @@ func (f *frameFiller) write(b []byte) {
 	}
 }
 
-// grow doubles the room, or makes it what the complete message takes: it follows what has come, not what was announced.
+// grow makes the room four times as large, or what the complete message takes: it follows what has come, not what was announced.
 func (f *frameFiller) grow(n int) {
-	size := min(f.total, max(2*cap(f.dst), len(f.dst)+n+frameOverhead))
+	size := min(f.total, max(4*cap(f.dst), len(f.dst)+n+frameOverhead))
 	f.dst = append(make([]byte, 0, size), f.dst...)
 }
 

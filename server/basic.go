@@ -12,7 +12,9 @@ import (
 )
 
 // actor is who asks the broker for something.
-func (c *conn) actor() broker.Actor { return broker.Actor{User: c.user, Connection: c.id} }
+func (c *conn) actor() broker.Actor {
+	return broker.Actor{User: c.user, Connection: c.id, Pipelined: true}
+}
 
 // queueName is the queue a method names; the empty name stands for the one declared last on the channel.
 func (ch *channel) queueName(name string) (string, *amqp.Error) {

@@ -18,9 +18,11 @@ type channel struct {
 	// What others look at, too, is changed under mu: confirms, tx, prefetch, replies, limit.
 
 	state      channelState
-	waiting    int  // operations that have not answered: later frames are parked
-	parked     int  // frames of this channel in conn.parked
-	committing bool // one of them is tx.commit
+	waiting    int       // operations that have not answered: later frames are parked
+	answers    []*answer // owed for operations on topology that were applied
+	parked     int       // frames of this channel in conn.parked
+	committing bool      // one of them is tx.commit
+	notices    []string  // tags of consumers that were ended, and the client not told yet
 	content    content
 	route      route
 	groups     map[*broker.Queue]*group // of what this read has published
@@ -54,7 +56,7 @@ const (
 
 // plain reports whether a publish on the channel needs nothing out of the ordinary.
 func (ch *channel) plain() bool {
-	return ch.state == channelOpen && ch.waiting == 0 && ch.parked == 0 && ch.content.stage == noContent && ch.tx == nil
+	return ch.state == channelOpen && ch.waiting == 0 && ch.parked == 0 && len(ch.answers) == 0 && ch.content.stage == noContent && ch.tx == nil
 }
 
 // channelOf is the open channel with that number, or nil.
@@ -126,6 +128,10 @@ func (c *conn) firstFrame(f *amqp.Frame) {
 		c.fail(amqp.Errorf(amqp.ChannelError, "expected 'channel.open'").In(id))
 		return
 	}
+	if err := c.admission.OpenChannel(); err != nil {
+		c.fail(err)
+		return
+	}
 	ch := &channel{
 		conn: c, number: f.Channel, id: c.server.nextChannel.Add(1),
 		consumers: make(map[string]*consumer),
@@ -158,6 +164,7 @@ func (c *conn) forget(ch *channel) {
 	c.mu.Lock()
 	delete(c.channels, ch.number)
 	c.mu.Unlock()
+	c.admission.CloseChannel()
 	if c.last == ch {
 		c.last = nil
 	}

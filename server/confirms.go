@@ -130,23 +130,27 @@ func (c *confirms) append(dst []byte, it *item) []byte {
 	return dst
 }
 
-// appendPrefix encodes what is settled up to the first publish that still waits, with multiple set, and returns how many
-// publishes that are.
+// appendPrefix encodes what is settled up to the first publish that still waits, with multiple set where that says it for
+// several, and returns how many publishes that are.
 func (c *confirms) appendPrefix(dst []byte) ([]byte, int) {
-	n, run := 0, 0 // run: since where publishes were not announced with one verdict
-	fresh := false
+	n, last, run := 0, 0, 0 // run: how many of one verdict are to be announced, up to last
+	flush := func() {
+		if run > 0 {
+			dst = appendConfirm(dst, c.channel.number, c.base+uint64(last), run > 1, c.left[last]&refusedBit == 0)
+			run = 0
+		}
+	}
 	for ; n < len(c.left) && c.left[n]&leftMask == 0; n++ {
-		if fresh && (c.left[n]^c.left[run])&refusedBit != 0 {
-			dst = appendConfirm(dst, c.channel.number, c.base+uint64(n)-1, n-run > 1, c.left[run]&refusedBit == 0)
-			run, fresh = n, false
+		if c.left[n]&announcedBit != 0 {
+			continue
 		}
-		if c.left[n]&announcedBit == 0 {
-			fresh = true
+		if run > 0 && (c.left[n]^c.left[last])&refusedBit != 0 {
+			flush()
 		}
+		last = n
+		run++
 	}
-	if fresh {
-		dst = appendConfirm(dst, c.channel.number, c.base+uint64(n)-1, n-run > 1, c.left[run]&refusedBit == 0)
-	}
+	flush()
 	return dst, n
 }
 

@@ -34,7 +34,8 @@ type conn struct {
 	mechanism    string
 	user         *broker.User
 	vhost        *broker.VHost
-	properties   amqp.Table // the client's
+	admission    *broker.Admission // nil until open
+	properties   amqp.Table        // the client's
 	secured      *tls.ConnectionState
 	capabilities capabilities
 
@@ -249,7 +250,7 @@ func (c *conn) connectionFrame(f *amqp.Frame) {
 			c.fail(amqp.DecodeError(id, args, err))
 			return
 		}
-		c.send(&amqp.ConnectionUpdateSecretOk{})
+		c.updateSecret()
 	default:
 		m := amqp.NewMethod(id)
 		if m == nil {
@@ -303,7 +304,11 @@ func (c *conn) fail(err *amqp.Error) {
 	c.endChannels(func() {
 		c.send(&amqp.ConnectionClose{ReplyCode: err.Code, ReplyText: err.Text, ClassID: err.Class, MethodID: err.Method})
 		c.state = closing
-		c.timing.closeIn(c.closeWait())
+		if c.deaf {
+			c.timing.closeIn(refusalPause)
+		} else {
+			c.timing.closeIn(c.closeWait())
+		}
 	})
 	c.runMail()
 }
@@ -348,7 +353,7 @@ func (c *conn) endChannels(then func()) {
 	if c.vhost != nil {
 		rest = func() {
 			var w queue.Wake
-			c.vhost.ConnectionClosed(c.id, &w, over)
+			c.vhost.ConnectionClosed(c.id, &w, func() { c.server.broker.Sync(func(*amqp.Error) { over() }) })
 			w.Flush()
 		}
 	}

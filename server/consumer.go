@@ -55,13 +55,25 @@ func (k *consumer) Cancelled(w *queue.Wake) {
 	ch.mu.Unlock()
 	ch.conn.retire(k, w)
 	if !k.getter && ch.conn.capabilities.cancelNotify {
-		// Through the mailbox: whoever deleted the queue gets the answer to that first.
 		ch.conn.post(func() {
-			if ch.state == channelOpen {
-				ch.send(&amqp.BasicCancel{ConsumerTag: k.tag, NoWait: true})
-			}
+			ch.notices = append(ch.notices, k.tag)
+			ch.giveNotices()
 		})
 	}
+}
+
+// giveNotices tells the client which consumers were ended, once it has all its answers: whoever deletes a queue hears of
+// that first.
+func (ch *channel) giveNotices() {
+	if ch.waiting > 0 || len(ch.answers) > 0 {
+		return
+	}
+	for _, tag := range ch.notices {
+		if ch.state == channelOpen {
+			ch.send(&amqp.BasicCancel{ConsumerTag: tag, NoWait: true})
+		}
+	}
+	ch.notices = nil
 }
 
 // Activity implements queue.Outlet.

@@ -216,3 +216,20 @@ func TestIncompleteContents(t *testing.T) {
 	}
 	t.Error("not closed")
 }
+
+// TestLargeHeaders: a header larger than what is copied, with and without a body behind it.
+func TestLargeHeaders(t *testing.T) {
+	n := start(t, nil)
+	w := n.open(t, nil)
+	w.declare("q")
+	for _, size := range []int{0, 1, 100000, 200000} {
+		l := amqp.PropertyList{Headers: amqp.Table(nil).AppendBytes("large", make([]byte, 40000))}
+		w.raw(publishFrames(1, "q", &l, make([]byte, size), 131072))
+		w.send(1, &amqp.BasicGet{Queue: "q", NoAck: true})
+		w.expect(1, &amqp.BasicGetOk{})
+		header, body := w.content(1)
+		if h, err := amqp.ParseHeader(header); err != nil || len(header) < 40000 || len(body) != size {
+			t.Errorf("%v, header of %d octets, body of %d, not %d: %v", h.Class, len(header), len(body), size, err)
+		}
+	}
+}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/warrenmq/warren/amqp"
-	"github.com/warrenmq/warren/broker"
 )
 
 // protocolHeader reads the eight octets that a client begins with, and reports whether they were there.
@@ -162,14 +161,14 @@ func (c *conn) open(m *amqp.ConnectionOpen) {
 	if open, limit := c.server.open.Add(1), c.server.options.ConnectionMax; limit >= 0 && open > int64(limit) {
 		err = amqp.Errorf(amqp.NotAllowed, "connection refused: node connection limit (%d) is reached", limit)
 	}
-	var v *broker.VHost
 	if err == nil {
-		v, err = c.server.broker.Open(m.VirtualHost, c.user)
+		c.admission, err = c.server.broker.Open(m.VirtualHost, c.user)
 	}
 	if err != nil {
 		c.fail(err.In(amqp.ConnectionOpenID))
 		return
 	}
+	v := c.admission.VHost
 	c.mu.Lock()
 	c.vhost = v
 	c.mu.Unlock()

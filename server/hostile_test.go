@@ -1,16 +1,19 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
 	"runtime"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/queue"
 )
 
 // TestHalfOpen: connections that say nothing, or not enough, end with the handshake timeout, and cost next to nothing
@@ -171,12 +174,12 @@ func (n *node) speak(t testing.TB, r *rand.Rand, b []byte) {
 	defer c.Close()
 	w := newWire(t, c)
 	w.login(func(k *amqp.ConnectionTuneOk) { k.FrameMax = 8192 })
-	done := make(chan struct{})
-	go func() {
-		io.Copy(io.Discard, w.r)
-		close(done)
-	}()
+	done := make(chan error, 1)
 	c.SetDeadline(testDeadline())
+	go func() {
+		_, err := io.Copy(io.Discard, w.r)
+		done <- err
+	}()
 	for len(b) > 0 {
 		k := len(b)
 		if r != nil {
@@ -188,7 +191,9 @@ func (n *node) speak(t testing.TB, r *rand.Rand, b []byte) {
 		b = b[k:]
 	}
 	c.(*net.TCPConn).CloseWrite()
-	<-done
+	if err := <-done; errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error("the connection does not end")
+	}
 }
 
 // TestSpoilt sends spoilt conversations; the node serves others all the same, and keeps nothing.
@@ -219,6 +224,7 @@ func FuzzConnection(f *testing.F) {
 		r := rand.New(rand.NewPCG(1, i))
 		f.Add(spoil(r, conversation(r)))
 	}
-	n := start(f, nil)
+	n := serve(f, queue.NewPool(64<<20), nil)
+	n.pool.Poison = true
 	f.Fuzz(func(t *testing.T, b []byte) { n.speak(t, nil, b) })
 }

@@ -92,6 +92,7 @@ func TestManyReplies(t *testing.T) {
 	w.expect(1, &amqp.BasicConsumeOk{})
 	w.declare("q")
 	w.raw(publishFrames(1, "q", &amqp.PropertyList{ReplyTo: replyQueue}, nil, 0))
+	w.sync()
 	p := n.open(t, nil)
 	p.send(1, &amqp.BasicGet{Queue: "q", NoAck: true})
 	p.expect(1, &amqp.BasicGetOk{})

@@ -16,7 +16,7 @@ func (c *conn) park(ch *channel, f *amqp.Frame) {
 				return
 			}
 		case amqp.ChannelCloseID:
-			if ch.waiting == 0 && !c.crowded() {
+			if ch.waiting == 0 && len(ch.answers) == 0 && !c.crowded() {
 				c.admitting = ch
 				c.unpark()
 				c.admitting = nil
@@ -39,7 +39,7 @@ func (c *conn) park(ch *channel, f *amqp.Frame) {
 // mustPark reports whether the frame has to wait its turn: the channel waits for an answer, frames of it are parked
 // already, or the frame needs room and there is none.
 func (c *conn) mustPark(ch *channel, f *amqp.Frame) bool {
-	if ch.waiting > 0 || ch.parked > 0 {
+	if ch.waiting > 0 || ch.parked > 0 || len(ch.answers) > 0 && !ch.overtakes(f) {
 		return true
 	}
 	if c.admitting == ch || c.admitAll || ch.content.stage != noContent || f.Type != amqp.FrameMethod || !isPublish(f.Payload) || !c.server.full(c) {
@@ -61,7 +61,8 @@ func (c *conn) roomCame() {
 // resume lets a channel go on whose operation was answered.
 func (ch *channel) resume() {
 	ch.waiting--
-	if ch.waiting == 0 && ch.parked > 0 {
+	ch.giveNotices()
+	if ch.waiting == 0 && len(ch.answers) == 0 && ch.parked > 0 {
 		ch.conn.unpark()
 	}
 }

@@ -166,6 +166,7 @@ func (s *Server) remove(c *conn) {
 	if c.counted {
 		s.open.Add(-1)
 	}
+	c.admission.End()
 	s.Counters.ConnectionsClosed.Add(1)
 	s.running.Done()
 }

@@ -150,7 +150,7 @@ func TestSteady(t *testing.T) {
 				if read < 32<<10 || written < 16<<10 {
 					t.Error("small reads or writes")
 				}
-				if collections > 2 {
+				if collections > 8 { // of a heap of a few megabytes; a node collects at a multiple of that
 					t.Error("collects")
 				}
 			})

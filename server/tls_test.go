@@ -168,7 +168,7 @@ func TestExternal(t *testing.T) {
 		o.Mechanisms = append(o.Mechanisms, "EXTERNAL")
 		o.CertLoginFrom = "common_name"
 	})
-	n.broker.PutUser(broker.User{Name: "alice"}, func() {})
+	n.broker.PutUser(broker.User{Name: "alice"}, func(error) {})
 	n.broker.VHost("/").SetPermissions("alice", ".*", ".*", ".*", func(err error) {
 		if err != nil {
 			t.Fatal(err)

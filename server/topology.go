@@ -8,13 +8,6 @@ import (
 	"github.com/warrenmq/warren/exchange"
 )
 
-// answered returns the callback of an operation that the channel waits for: a failure is raised for the method id,
-// otherwise then runs, on the reader.
-func (ch *channel) answered(id amqp.MethodID, then func()) func(*amqp.Error) {
-	ch.waiting++
-	return func(err *amqp.Error) { ch.conn.post(func() { ch.finish(id, err, then) }) }
-}
-
 // finish ends the wait for an operation, on the reader.
 func (ch *channel) finish(id amqp.MethodID, err *amqp.Error, then func()) {
 	switch {
@@ -109,8 +102,7 @@ func (ch *channel) declareQueue(m *amqp.QueueDeclare) *amqp.Error {
 		return ch.declareReplies(m)
 	}
 	var declared *broker.Queue
-	answer := ch.answered(amqp.QueueDeclareID, func() {
-		ch.lastQueue = declared.Name
+	answer := ch.answeredAfter(amqp.QueueDeclareID, func() { ch.lastQueue = declared.Name }, func() {
 		if m.NoWait {
 			return
 		}

@@ -124,10 +124,16 @@ func (w *wire) content(channel uint16) (header, body []byte) {
 		w.Fatal("no header: ", f, err)
 	}
 	header = f.Payload
+	piece := 0 // all frames but the last are of one size
 	for size := binary.BigEndian.Uint64(header[4:]); uint64(len(body)) < size; {
 		f, err := w.frame()
 		if err != nil || f.Type != amqp.FrameBody || f.Channel != channel {
 			w.Fatal("no body: ", f.Type, f.Channel, err)
+		}
+		if last := uint64(len(body)+len(f.Payload)) == size; piece == 0 {
+			piece = len(f.Payload)
+		} else if len(f.Payload) > piece || len(f.Payload) < piece && !last {
+			w.Fatalf("a frame of %d octets after one of %d", len(f.Payload), piece)
 		}
 		body = append(body, f.Payload...)
 	}

@@ -263,7 +263,7 @@ func (c *conn) appendContent(head []byte, tag uint64, o *queue.Offered, tail []b
 	}
 	if len(b) >= byReference && c.raw != nil {
 		k.buf = dst
-		c.appendReference(start, names, head, b, o.Message.Ref.Slab)
+		c.appendReference(start, names, head, b, o)
 		return
 	}
 	at := len(dst)
@@ -284,35 +284,46 @@ func (c *conn) appendContent(head []byte, tag uint64, o *queue.Offered, tail []b
 	release.Add(o.Message.Ref.Slab)
 }
 
-// appendReference is appendContent for what is worth not to be copied: the bodies of frames are written from where they
-// lie. The method frame began at start of the chunk's buffer and lacks the first names octets of b.
-func (c *conn) appendReference(start, names int, head, b []byte, slab uint32) {
+// appendReference is appendContent for what is worth not to be copied: bodies are written from where they lie. The method
+// frame began at start of the chunk's buffer and lacks the first names octets of b.
+func (c *conn) appendReference(start, names int, head, b []byte, o *queue.Offered) {
 	k := &c.writer.chunk
-	k.held = append(k.held, slab)
+	k.held = append(k.held, o.Message.Ref.Slab)
 	dst := append(k.buf, b[:names+1]...)
 	binary.BigEndian.PutUint32(dst[start+3:], uint32(len(dst)-start-amqp.FrameOverhead))
 	b = b[names+1:]
-	piece := amqp.BodyFrameSize(c.frameMax)
-	for first := true; len(b) > 0; first = false {
+	size := int(binary.BigEndian.Uint32(b[3:])) // of the header
+	dst = appendFrameHead(dst, amqp.FrameHeader, head, size)
+	dst = append(dst, b[amqp.FrameHeadSize:amqp.FrameOverhead+size]...)
+	b = b[amqp.FrameOverhead+size:]
+
+	// All frames but the last are of one size. If that is too large they are cut anew.
+	piece, left, open := amqp.BodyFrameSize(c.frameMax), int(o.Message.Size), 0
+	if len(b) > 0 {
+		piece = min(piece, int(binary.BigEndian.Uint32(b[3:])))
+	}
+	for len(b) > 0 {
 		size := int(binary.BigEndian.Uint32(b[3:]))
 		payload := b[amqp.FrameHeadSize : amqp.FrameHeadSize+size]
-		kind := b[0]
 		b = b[amqp.FrameOverhead+size:]
-		if !first && size > piece {
-			for ; len(payload) > piece; payload = payload[piece:] {
-				dst = appendFrameHead(dst, kind, head, piece)
-				dst = k.refer(dst, payload[:piece])
+		for len(payload) > 0 {
+			if open == 0 {
+				open = min(left, piece)
+				dst = appendFrameHead(dst, amqp.FrameBody, head, open)
+			}
+			n := min(open, len(payload))
+			if n < byReference/4 {
+				dst = append(dst, payload[:n]...)
+			} else {
+				dst = k.refer(dst, payload[:n])
+			}
+			payload = payload[n:]
+			open -= n
+			left -= n
+			if open == 0 {
 				dst = append(dst, amqp.FrameEnd)
 			}
-			size = len(payload)
 		}
-		dst = appendFrameHead(dst, kind, head, size)
-		if size < byReference/4 {
-			dst = append(dst, payload...)
-		} else {
-			dst = k.refer(dst, payload)
-		}
-		dst = append(dst, amqp.FrameEnd)
 	}
 	k.buf = dst
 }

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -97,10 +98,27 @@ func (c *cutter) cut() {
 }
 
 func benchJournal(b *testing.B, synced func(Mark, error)) *Journal {
-	j, _, err := OpenJournal(OS{}, filepath.Join(diskDir(b), "journal"), JournalOptions{Synced: synced}, 0, nil)
+	var told atomic.Bool // the warm-up is over
+	j, _, err := OpenJournal(OS{}, filepath.Join(diskDir(b), "journal"), JournalOptions{Synced: func(m Mark, err error) {
+		if told.Load() {
+			synced(m, err)
+		}
+	}}, 0, nil)
 	if err != nil {
 		b.Fatal(err)
 	}
+	// Until it writes to a file written ahead, with another one ready.
+	for ready := false; !ready; {
+		mark, _ := j.Append(1, make([]byte, 1<<20))
+		j.Commit(mark)
+		for j.Backlog() > 0 {
+			time.Sleep(time.Millisecond)
+		}
+		j.files.mu.Lock()
+		ready = j.files.current.size == j.files.fileSize && len(j.files.spares) > 0
+		j.files.mu.Unlock()
+	}
+	told.Store(true)
 	b.Cleanup(func() {
 		if err := j.Close(); err != nil {
 			b.Error(err)

@@ -1,0 +1,121 @@
+package broker
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/exchange"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// commands are one of each kind, no field zero.
+func commands() []Command {
+	arguments := amqp.Table(nil).AppendString("k", "v").AppendInt32("n", 7)
+	b := Binding{Source: "s", Destination: "d", ToExchange: true, Key: "k.#", Arguments: arguments}
+	return []Command{
+		PutVHost{"v", "described", []string{"a", "b"}, Quorum},
+		DeleteVHost{"v"},
+		PutUser{User{"u", []byte{1, 2, 3, 4, 255}, SHA512, []string{"administrator"}}},
+		DeleteUser{"u"},
+		SetPermissions{"v", "u", "c", "w", "r"},
+		ClearPermissions{"v", "u"},
+		SetTopicPermissions{"v", "u", "x", "w", "r"},
+		ClearTopicPermissions{"v", "u", "x", true},
+		PutExchange{"v", exchange.Declaration{Name: "x", Type: exchange.Topic, Durable: true, AutoDelete: true, Internal: true, Arguments: arguments}},
+		DeleteExchange{"v", "x", true},
+		PutQueue{"v", QueueDeclaration{"q", true, true, true, arguments}, 300, true, 1 << 63},
+		DeleteQueue{"v", "q", 300, true},
+		Bind{"v", b, true},
+		Unbind{"v", b, true},
+		PutPolicy{"v", true, Policy{"p", "^a", "queues", -3, map[string]any{"max-length": json.Number("10"), "overflow": "drop-head"}}},
+		DeletePolicy{"v", true, "p"},
+		SetParameter{"v", "c", "n", []byte(`{"a":[1,null]}`)},
+		ClearParameter{"v", "c", "n"},
+		SetGlobalParameter{"n", []byte(`"x"`)},
+		ClearGlobalParameter{"n"},
+		SetUserLimits{"u", []byte(`{"max-channels":7}`)},
+	}
+}
+
+func TestCommandsGolden(t *testing.T) {
+	const name = "testdata/commands.golden"
+	var text strings.Builder
+	for _, c := range commands() {
+		fmt.Fprintf(&text, "%T %s\n", c, hex.EncodeToString(AppendCommand(nil, c)))
+	}
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text.String() != string(want) {
+		t.Errorf("commands are written in another way than before:\n%s\nwant\n%s", text.String(), want)
+	}
+}
+
+func TestCommandsRoundTrip(t *testing.T) {
+	for _, full := range commands() {
+		for _, c := range []Command{full, reflect.Zero(reflect.TypeOf(full)).Interface().(Command)} {
+			b := AppendCommand(nil, c)
+			got, err := DecodeCommand(b)
+			if err != nil || !reflect.DeepEqual(got, c) {
+				t.Errorf("got %+v, %v, want %+v", got, err, c)
+			}
+			for n := range b {
+				if got, err := DecodeCommand(b[:n]); err == nil {
+					t.Errorf("%d of %d octets of %+v are %+v", n, len(b), c, got)
+				}
+			}
+			if _, err := DecodeCommand(append(b[:len(b):len(b)], 0)); err == nil {
+				t.Errorf("%+v and an octet", c)
+			}
+			b[1]++
+			if _, err := DecodeCommand(b); err == nil || !strings.Contains(err.Error(), "newer version") {
+				t.Errorf("%+v of another version: %v", c, err)
+			}
+		}
+	}
+	for _, k := range []byte{0, byte(kindEnd), 255} {
+		if _, err := DecodeCommand([]byte{k, 1}); err == nil || !strings.Contains(err.Error(), "unknown kind") {
+			t.Errorf("kind %d: %v", k, err)
+		}
+	}
+}
+
+// FuzzDecodeCommand: any octets are an error or a command that is written and read as itself.
+func FuzzDecodeCommand(f *testing.F) {
+	for _, c := range commands() {
+		f.Add(AppendCommand(nil, c))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		before := bytes.Clone(b)
+		c, err := DecodeCommand(b)
+		if !bytes.Equal(b, before) {
+			t.Fatal("the octets were changed")
+		}
+		if err != nil {
+			return
+		}
+		again, err := DecodeCommand(AppendCommand(nil, c))
+		if err != nil || !reflect.DeepEqual(c, again) {
+			t.Fatalf("%+v became %+v, %v", c, again, err)
+		}
+	})
+}

@@ -1,0 +1,106 @@
+package server
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/queue"
+)
+
+// TestManyQueuesOneConfirm: a publish may wait for more queues than fit 14 bits.
+func TestManyQueuesOneConfirm(t *testing.T) {
+	n := start(t, nil)
+	c := &conn{server: n.Server}
+	c.out.idle.L, c.mail.more.L = &c.out.mu, &c.mail.mu
+	k := &confirms{channel: &channel{conn: c}, base: 1}
+	const queues = 40000
+	var w queue.Wake
+	if got := k.published(queues); got != 1 {
+		t.Fatal(got)
+	}
+	for i := range queues {
+		k.Settled([]queue.Range{{First: 1, Last: 1}}, true, &w)
+		if b := k.append(nil, &item{}); (len(b) > 0) != (i == queues-1) {
+			t.Fatalf("after %d queues: %v", i+1, b)
+		}
+	}
+}
+
+// TestConfirmsModel settles publishes in any order, by a queue or several, and compares what is announced with a naive
+// list: each number once, with the right verdict, and multiple never reaching over one that waits or was another's.
+func TestConfirmsModel(t *testing.T) {
+	seed := rand.Uint64()
+	t.Log("seed", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	n := start(t, nil)
+	for range 200 {
+		c := &conn{server: n.Server}
+		c.out.idle.L, c.mail.more.L = &c.out.mu, &c.mail.mu
+		k := &confirms{channel: &channel{conn: c, number: 1}, base: 1}
+		type publish struct {
+			left            int
+			nack, announced bool
+		}
+		all := []publish{{announced: true}}
+		var w queue.Wake
+		for range 300 {
+			switch r.IntN(3) {
+			case 0:
+				p := publish{left: r.IntN(3)}
+				number := k.published(p.left)
+				if int(number) != len(all) {
+					t.Fatal("numbers")
+				}
+				if p.left == 0 {
+					k.Settled([]queue.Range{{First: number, Last: number}}, true, &w)
+				}
+				all = append(all, p)
+			case 1:
+				i := r.IntN(len(all))
+				if p := &all[i]; p.left > 0 {
+					ok := r.IntN(4) > 0
+					p.left--
+					p.nack = p.nack || !ok
+					k.Settled([]queue.Range{{First: uint64(i), Last: uint64(i)}}, ok, &w)
+				}
+			case 2:
+				for b := k.append(nil, &item{size: k.item}); len(b) > 0; {
+					f, size, err := amqp.ParseFrame(b, 0)
+					if err != nil {
+						t.Fatal(err)
+					}
+					b = b[size:]
+					m, err := amqp.DecodeMethod(f.Payload)
+					if err != nil {
+						t.Fatal(err)
+					}
+					tag, multiple, nack := uint64(0), false, false
+					switch m := m.(type) {
+					case *amqp.BasicAck:
+						tag, multiple = m.DeliveryTag, m.Multiple
+					case *amqp.BasicNack:
+						tag, multiple, nack = m.DeliveryTag, m.Multiple, true
+					}
+					from := tag
+					if multiple {
+						from = 1
+					}
+					for i := from; i <= tag; i++ {
+						p := &all[i]
+						if p.announced && i == tag || p.left > 0 || !p.announced && p.nack != nack {
+							t.Fatal(fmt.Sprintf("%d as part of %T %d: %+v", i, m, tag, *p))
+						}
+						p.announced = true
+					}
+				}
+				for i, p := range all {
+					if p.left == 0 && !p.announced {
+						t.Fatalf("%d was not announced", i)
+					}
+				}
+			}
+		}
+	}
+}
