@@ -107,31 +107,3 @@ func (r *rooms) SetGlobalParameter(name string, value any) (created bool, err er
 func (r *rooms) ClearGlobalParameter(name string) (existed bool, err error) {
 	return answered(func(done func(bool, error)) { r.broker.ClearGlobalParameter(name, done) })
 }
-
-// Export implements management.Broker.
-func (r *rooms) Export(vhost string) any {
-	if vhost == "" {
-		return r.broker.Export(r.origin())
-	}
-	if v := r.broker.VHost(vhost); v != nil {
-		return v.Export(r.origin())
-	}
-	return nil
-}
-
-// origin is what an export says of the node.
-func (r *rooms) origin() broker.Origin {
-	return broker.Origin{Cluster: r.cfg.ClusterName, Product: r.cfg.Product, ProductVersion: r.version, Version: rabbitMQVersion}
-}
-
-// Import implements management.Broker.
-func (r *rooms) Import(vhost string, data []byte) error {
-	if vhost == "" {
-		return told(r.broker.Import(data))
-	}
-	v := r.broker.VHost(vhost)
-	if v == nil {
-		return noVHost(vhost)
-	}
-	return told(v.Import(data))
-}

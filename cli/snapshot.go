@@ -4,10 +4,8 @@ import (
 	"errors"
 	"iter"
 	"net/netip"
-	"strings"
 	"time"
 
-	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/exchange"
 	"github.com/warrenmq/warren/management"
