@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"regexp/syntax"
-	"strings"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
@@ -188,11 +187,13 @@ func patternError(err error, patterns ...string) error {
 			break
 		}
 	}
-	switch wrong.Code {
-	case syntax.ErrMissingBracket, syntax.ErrMissingParen, syntax.ErrTrailingBackslash: // the end is what is missing
-		e.At = len(e.Pattern)
-	default:
-		e.At = max(strings.Index(e.Pattern, wrong.Expr), 0)
+	e.At = len(e.Pattern) // where the end is missing, or what cannot be told apart
+	for i := range e.Pattern {
+		var early *syntax.Error
+		if _, err := syntax.Parse(e.Pattern[:i], syntax.Perl); errors.As(err, &early) && early.Code == wrong.Code && wrong.Code != syntax.ErrMissingParen && wrong.Code != syntax.ErrMissingBracket {
+			e.At = i // the shortest beginning that is wrong in the same way
+			break
+		}
 	}
 	return e
 }

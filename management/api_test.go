@@ -138,7 +138,7 @@ func TestErrorsAreRabbitMQs(t *testing.T) {
 		{"PUT", "/api/queues/%2F/new", `{} {}`, 400, `{"error":"bad_request","reason":"not_json"}`},
 		{"PUT", "/api/queues/%2F/new", `{"arguments":3}`, 400, `{"error":"bad_request","reason":"arguments is no object"}`},
 		{"PUT", "/api/queues/%2F/new", `{"node":"x@y"}`, 400, `{"error":"bad_request","reason":"Node x@y is not a cluster member"}`},
-		{"PUT", "/api/queues/%2F/" + strings.Repeat("q", 256), `{}`, 400, `{"error":"bad_request","reason":"queue should be less than 255 bytes, actually was 256"}`},
+		{"PUT", "/api/queues/%2F/" + strings.Repeat("q", 256), `{}`, 400, `{"error":"bad_request","reason":"queue should be less than 255 bytes, actually was 256\n"}`},
 		{"PUT", "/api/queues/nope/new", `{}`, 404, `{"error":"not_found","reason":"vhost_not_found"}`},
 		{"POST", "/api/whoami", "", 405, ""},
 		{"GET", "/api/queues/%2F/q000/contents", "", 405, ""},

@@ -216,7 +216,8 @@ func (a *API) bind(r *request) {
 		a.refuse(r.w, err)
 		return
 	}
-	r.w.Header().Set("Location", url.PathEscape(r.vars["destination"])+"/"+url.PathEscape(propertiesKey(b.RoutingKey, b.Arguments)))
+	escape := func(segment string) string { return strings.ReplaceAll(url.PathEscape(segment), "+", "%2B") }
+	r.w.Header().Set("Location", escape(r.vars["destination"])+"/"+escape(propertiesKey(b.RoutingKey, b.Arguments)))
 	r.w.WriteHeader(http.StatusCreated)
 }
 

@@ -123,7 +123,7 @@ func (a *API) deleteExchange(r *request) {
 
 // tooLong is what is wrong with a name of more than 255 octets.
 func tooLong(what, name string) string {
-	return fmt.Sprintf("%s should be less than 255 bytes, actually was %d", what, len(name))
+	return fmt.Sprintf("%s should be less than 255 bytes, actually was %d\n", what, len(name))
 }
 
 // arguments reads the table of arguments, which may be missing. An empty list counts as an empty table: some languages know no difference.

@@ -1,6 +1,7 @@
 package management
 
 import (
+	"errors"
 	"net/http"
 )
 
@@ -139,6 +140,11 @@ func (a *API) putTopicPermission(r *request) {
 	}
 	existed := len(a.topicPermissions(r)) > 0
 	err := a.Broker.SetTopicPermissions(p)
+	var pattern *InvalidPattern
+	if errors.As(err, &pattern) { // other than with permissions, RabbitMQ shows the pattern as text
+		a.bad(r.w, []any{"invalid_regexp", pattern.Pattern, []any{[]rune(pattern.Text), pattern.At}})
+		return
+	}
 	a.put(r, !existed, err)
 }
 

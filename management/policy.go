@@ -44,7 +44,7 @@ func (a *API) onePolicy(r *request) {
 }
 
 func (a *API) putPolicy(r *request) {
-	if body, ok := a.body(r); ok {
+	if body, ok := a.body(r); ok && a.present(r, body, "pattern", "definition") {
 		created, err := a.Broker.SetPolicy(r.vars["vhost"], r.vars["policy"], r.operators(), body)
 		a.put(r, created, err)
 	}
