@@ -22,6 +22,9 @@ type Options struct {
 	// Store is where Open keeps durable metadata. It belongs to the caller, who closes it after the Broker.
 	Store *storage.DB
 
+	// NoDefaults leaves an empty store without the default virtual host and user: definitions will be imported.
+	NoDefaults bool
+
 	DefaultVHost string // "/" if empty
 	DefaultUser  string // "guest" if empty
 	DefaultPass  string // "guest" if empty
@@ -52,11 +55,16 @@ type Broker struct {
 	lastSoft  atomic.Uint64 // the same for soft queues
 
 	committer *committer // nil: nothing is durable
+	fresh     bool
 }
+
+// Fresh reports whether there was no metadata when the Broker was made.
+func (b *Broker) Fresh() bool { return b.fresh }
 
 // New makes a Broker that keeps everything in memory, with the default virtual host and user. See Open for one that does not.
 func New(o Options) *Broker {
 	b := newBroker(o)
+	b.fresh = true
 	b.makeDefaults()
 	return b
 }

@@ -26,60 +26,65 @@ type parameterKey struct{ component, name string }
 // SetParameter sets a runtime parameter, and calls done with whether it existed. The component is vhost-limits, with the
 // name limits, or operator_policy. Errors: Invalid.
 func (v *VHost) SetParameter(component, name string, value any, done func(existed bool, err error)) {
-	value, err := copyJSON(value)
-	if err != nil {
-		done(false, &Invalid{err.Error()})
-		return
-	}
-	m, isObject := value.(map[string]any)
-	switch component {
-	case "policy":
-		done(false, &Invalid{"policies may not be set using this method"})
-		return
-	case operatorComponent:
-		for _, key := range []string{"pattern", "definition", "priority"} {
-			if _, ok := m[key]; !ok {
-				done(false, invalid("Key %q not found in %s", key, name))
-				return
-			}
-		}
-		p, err := ParsePolicy(name, m)
+	if component == operatorComponent {
+		p, err := parseOperatorPolicy(name, value)
 		if err != nil {
 			done(false, err)
 			return
 		}
 		v.SetPolicy(true, p, done)
 		return
-	case limitsComponent:
-		if !isObject {
-			if list, ok := value.([]any); ok && len(list) == 0 { // how some exports spell an empty object
-				m, isObject = map[string]any{}, true
-			}
-		}
-		wrong := ""
-		switch {
-		case name != limitsName:
-			wrong = "name of limits should be 'limits' but was '" + name + "'"
-		case !isObject:
-			wrong = "limits should be an object but was " + term(value)
-		default:
-			wrong = checkLimits(m, vhostLimits, "limits")
-		}
-		if wrong != "" {
-			done(false, invalid("%s", wrong))
-			return
-		}
-		value = m
-	default:
-		done(false, invalid("component %s not found", component))
-		return
 	}
-	data, err := encodeJSON(value)
+	c, err := v.checkParameter(component, name, value)
 	if err != nil {
-		done(false, &Invalid{err.Error()})
+		done(false, err)
 		return
 	}
-	v.broker.commit(SetParameter{v.Name, component, name, data}, v.broker.removed(done))
+	v.broker.commit(c, v.broker.removed(done))
+}
+
+func parseOperatorPolicy(name string, value any) (p Policy, err error) {
+	if value, err = copyJSON(value); err != nil {
+		return p, &Invalid{err.Error()}
+	}
+	body, _ := value.(map[string]any)
+	for _, key := range []string{"pattern", "definition", "priority"} {
+		if _, ok := body[key]; !ok {
+			return p, invalid("Key %q not found in %s", key, name)
+		}
+	}
+	return ParsePolicy(name, body)
+}
+
+// checkParameter makes the command that sets a parameter other than a policy.
+func (v *VHost) checkParameter(component, name string, value any) (c SetParameter, err error) {
+	if component == "policy" {
+		return c, &Invalid{"policies may not be set using this method"}
+	}
+	if component != limitsComponent {
+		return c, invalid("component %s not found", component)
+	}
+	if value, err = copyJSON(value); err != nil {
+		return c, &Invalid{err.Error()}
+	}
+	limits, isObject := value.(map[string]any)
+	if list, ok := value.([]any); ok && len(list) == 0 { // how some exports spell an empty object
+		limits, isObject = map[string]any{}, true
+	}
+	wrong := ""
+	switch {
+	case name != limitsName:
+		wrong = "name of limits should be 'limits' but was '" + name + "'"
+	case !isObject:
+		wrong = "limits should be an object but was " + term(value)
+	default:
+		wrong = checkLimits(limits, vhostLimits, "limits")
+	}
+	if wrong != "" {
+		return c, invalid("%s", wrong)
+	}
+	data, err := encodeJSON(limits)
+	return SetParameter{v.Name, component, name, data}, err
 }
 
 // ClearParameter removes a runtime parameter. done hears whether it existed.
@@ -154,16 +159,16 @@ func (b *Broker) ClearGlobalParameter(name string, done func(existed bool, err e
 	b.commit(ClearGlobalParameter{name}, b.removed(done))
 }
 
-// importedHash is the global parameter that keeps the hash of the definitions imported last. It is shown to nobody, as in
+// ImportedHash is the global parameter that keeps the hash of the definitions imported last. It is shown to nobody, as in
 // RabbitMQ.
-const importedHash = "imported_definition_hash_value"
+const ImportedHash = "imported_definition_hash_value"
 
 // GlobalParameters lists the global runtime parameters by name.
 func (b *Broker) GlobalParameters() []Parameter {
 	b.mu.RLock()
 	list := []Parameter{}
 	for name, value := range b.parameters {
-		if name != importedHash {
+		if name != ImportedHash {
 			list = append(list, Parameter{Name: name, Value: value})
 		}
 	}

@@ -189,3 +189,25 @@ func (v *VHost) SetTopicPermissions(user, exchange, write, read string, done fun
 	done = v.broker.synced(done)
 	v.broker.commit(SetTopicPermissions{v.Name, user, exchange, write, read}, func(r result) { done(orNil(r.refused)) })
 }
+
+// ClearTopicPermissions takes a user's topic permissions at an exchange away, or, with all set, those at all exchanges.
+func (v *VHost) ClearTopicPermissions(user, exchange string, all bool, done func(existed bool, err error)) {
+	v.broker.commit(ClearTopicPermissions{v.Name, user, exchange, all}, v.broker.removed(done))
+}
+
+// UserTopicPermissions is a user's entry for a topic exchange.
+type UserTopicPermissions struct{ User, VHost, Exchange, Write, Read string }
+
+// TopicPermissions lists who has topic permissions in v, by user name and exchange.
+func (v *VHost) TopicPermissions() []UserTopicPermissions {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	var list []UserTopicPermissions
+	for _, u := range slices.Sorted(maps.Keys(v.topics)) {
+		for _, x := range slices.Sorted(maps.Keys(v.topics[u])) {
+			p := v.topics[u][x]
+			list = append(list, UserTopicPermissions{u, v.Name, x, p.Write, p.Read})
+		}
+	}
+	return list
+}

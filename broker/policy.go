@@ -181,9 +181,7 @@ func (v *VHost) ClearPolicy(operator bool, name string, done func(existed bool, 
 
 func (v *VHost) changePolicy(c Command, done func(existed bool, err error)) {
 	v.broker.commit(c, func(r result) {
-		if r.refused == nil {
-			v.reconfigure(r.policies)
-		}
+		v.reconfigure(r.policies)
 		v.broker.removed(done)(r)
 	})
 }

@@ -201,8 +201,11 @@ func Open(o Options) (*Broker, error) {
 	b.committer = t
 	if empty {
 		t.next.batch.Set([]byte(formatKey), binary.AppendUvarint(nil, metadataFormat))
-		if err := b.makeDefaults(); err != nil {
-			return nil, err
+		b.fresh = true
+		if !o.NoDefaults {
+			if err := b.makeDefaults(); err != nil {
+				return nil, err
+			}
 		}
 	}
 	go t.run()

@@ -46,6 +46,10 @@ func openEngine(cfg config.Config, version string, memory uint64, log *slog.Logg
 		r.closeData()
 		return nil, err
 	}
+	if err := r.importDefinitions(); err != nil {
+		r.closeData()
+		return nil, err
+	}
 	r.server = server.New(server.Options{
 		Product: cfg.Product, Version: version, ClusterName: cfg.ClusterName,
 		ChannelMax: cfg.ChannelMax, FrameMax: cfg.FrameMax, Heartbeat: uint16(cfg.Heartbeat / time.Second),
@@ -60,8 +64,11 @@ func openEngine(cfg config.Config, version string, memory uint64, log *slog.Logg
 	return r, nil
 }
 
-// seed gives the default user the permissions and tags of the configuration.
+// seed gives the default user, when it was made just now, the permissions and tags of the configuration.
 func (r *rooms) seed() error {
+	if !r.broker.Fresh() || r.cfg.Definitions.Path != "" {
+		return nil
+	}
 	if p := r.cfg.DefaultPermissions; p != config.Default().DefaultPermissions {
 		done := make(chan error, 1)
 		r.broker.VHost(r.cfg.DefaultVHost).SetPermissions(r.cfg.DefaultUser, p.Configure, p.Write, p.Read, func(err error) { done <- err })

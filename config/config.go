@@ -78,6 +78,9 @@ type Config struct {
 	// DefaultQueueType is the type of a queue declared without x-queue-type: classic, quorum or stream.
 	DefaultQueueType string
 
+	// Definitions are imported when the node starts. If there are any, the default user and virtual host are not made.
+	Definitions Definitions
+
 	// MemoryBound is the most bytes of message data that are kept in memory. Past it publishers wait.
 	MemoryBound uint64
 	// MemoryLimit is the soft limit given to the Go runtime, in bytes; 0: derived from MemoryWatermark. GOMEMLIMIT outranks it.
@@ -106,6 +109,15 @@ type TLS struct {
 	Verify, RequireCert bool
 	// Versions are the protocol versions spoken, such as tlsv1.3; empty: 1.2 and 1.3.
 	Versions []string
+}
+
+// Definitions says what is imported when a node starts.
+type Definitions struct {
+	// Path is a file in the format of RabbitMQ's definitions, or a directory of such files; empty: nothing is imported.
+	Path string
+	// SkipIfUnchanged imports them only if they differ from those imported last, by Hash: sha, sha224, sha256, sha384 or sha512.
+	SkipIfUnchanged bool
+	Hash            string
 }
 
 // Permissions are the three patterns of RabbitMQ's access control.
@@ -164,6 +176,7 @@ func Default() Config {
 		DefaultPermissions:    Permissions{Configure: ".*", Write: ".*", Read: ".*"},
 		DefaultUserTags:       []string{"administrator"},
 		DefaultQueueType:      "classic",
+		Definitions:           Definitions{Hash: "sha256"},
 		MemoryBound:           128 << 20,
 		MemoryWatermark:       Threshold{Relative: 0.6},
 		DiskFreeLimit:         Threshold{Absolute: 50_000_000},

@@ -26,7 +26,7 @@ var inert = []string{
 	"quorum_queue.**", "quorum_commands_soft_limit", "quorum_cluster_size", "quorum_max_machine_version", "quorum_tick_interval",
 	"classic_queue.**", "stream.**", "stream_read_ahead", "stream_read_ahead_limit", "cluster_partition_handling",
 	"cluster_partition_handling.**", "cluster_keepalive_interval", "cluster_formation.**", "cluster_nodes.**", "forced_feature_flags_on_init",
-	"load_definitions", "definitions.**", "management.load_definitions", "log.upgrade.file", "log.exchange", "log.exchange.level",
+	"definitions.**", "log.upgrade.file", "log.exchange", "log.exchange.level",
 	"log.exchange.formatter", "log.exchange.formatter.**", "log.syslog", "log.syslog.**", "log.journald", "log.journald.**",
 	"log.console.stdio", "log.console.use_colors", "log.console.color_esc_seqs.*", "log.console.formatter.**", "log.file.formatter.**",
 	"log.file.rotation.*", "log.connection.*", "log.channel.*", "log.queue.*", "log.mirroring.*", "log.federation.*", "log.upgrade.*",

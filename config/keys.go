@@ -141,6 +141,20 @@ var keys = []key{
 		d.DefaultQueueType, err = parseChoice(v, "classic", "quorum", "stream")
 		return err
 	}},
+	{"load_definitions", definitionsPath},
+	{"management.load_definitions", definitionsPath},
+	{"definitions.local.path", definitionsPath},
+	{"definitions.import_backend", func(_ *draft, _, v string) error {
+		if v != "local_filesystem" && v != "rabbit_definitions_import_local_filesystem" {
+			return fmt.Errorf("definitions cannot be imported from %s; only local_filesystem is built", v)
+		}
+		return nil
+	}},
+	{"definitions.skip_if_unchanged", func(d *draft, _, v string) error { return boolInto(&d.Definitions.SkipIfUnchanged, v) }},
+	{"definitions.hashing.algorithm", func(d *draft, _, v string) (err error) {
+		d.Definitions.Hash, err = parseChoice(v, "sha", "sha224", "sha256", "sha384", "sha512")
+		return err
+	}},
 	{"deprecated_features.permit.transient_nonexcl_queues", func(d *draft, _, v string) error { return boolInto(&d.PermitTransientQueues, v) }},
 	{"deprecated_features.permit.global_qos", func(d *draft, _, v string) error { return boolInto(&d.PermitGlobalQoS, v) }},
 
@@ -186,6 +200,8 @@ var keys = []key{
 	{"warren.memory_bound", func(d *draft, _, v string) (err error) { d.MemoryBound, err = parseBytes(v); return err }},
 	{"warren.memory_limit", func(d *draft, _, v string) (err error) { d.MemoryLimit, err = parseBytes(v); return err }},
 }
+
+func definitionsPath(d *draft, _, v string) error { d.Definitions.Path = v; return nil }
 
 // lookUp finds the key that a name's segments spell, and the segment that its * stands for.
 func lookUp(segments []string) (k key, name string, found bool) {
