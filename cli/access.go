@@ -157,7 +157,8 @@ func (r *rooms) ClearTopicPermissions(vhost, user, exchange string, all bool) er
 	if v == nil {
 		return noVHost(vhost)
 	}
-	return finished(func(done func(error)) { v.ClearTopicPermissions(user, exchange, all, done) })
+	_, err := answered(func(done func(bool, error)) { v.ClearTopicPermissions(user, exchange, all, done) })
+	return err
 }
 
 // pcre are the texts of RabbitMQ's regular expressions for what is wrong with one.

@@ -107,3 +107,36 @@ func (r *rooms) SetGlobalParameter(name string, value any) (created bool, err er
 func (r *rooms) ClearGlobalParameter(name string) (existed bool, err error) {
 	return answered(func(done func(bool, error)) { r.broker.ClearGlobalParameter(name, done) })
 }
+
+// Export implements management.Broker.
+func (r *rooms) Export(vhost string) any {
+	if vhost == "" {
+		return r.broker.Export(r.origin())
+	}
+	if v := r.broker.VHost(vhost); v != nil {
+		return v.Export(r.origin())
+	}
+	return nil
+}
+
+// origin is what an export says of the node.
+func (r *rooms) origin() broker.Origin {
+	return broker.Origin{Cluster: r.cfg.ClusterName, Product: r.cfg.Product, ProductVersion: r.version, Version: behavesAs}
+}
+
+// Import implements management.Broker.
+func (r *rooms) Import(vhost string, data []byte) error {
+	take := r.broker.Import
+	if vhost != "" {
+		v := r.broker.VHost(vhost)
+		if v == nil {
+			return noVHost(vhost)
+		}
+		take = v.Import
+	}
+	warnings, err := take(data)
+	for _, w := range warnings {
+		r.log.Warn("definitions", "warning", w)
+	}
+	return told(err)
+}
