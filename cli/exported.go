@@ -167,10 +167,12 @@ func (d *deed) rehearse(vhost string, data []byte) error {
 func itemName(item any, key []string) string {
 	var parts []string
 	for _, name := range key {
-		if v := member(item, name); v != nil && !sameJSON(v, map[string]any{}) {
-			parts = append(parts, text(v))
-		} else if name != "vhost" && name != "arguments" {
+		v := member(item, name)
+		switch {
+		case v == "" || v == nil && name != "vhost" && name != "arguments":
 			parts = append(parts, "''")
+		case v != nil && !sameJSON(v, map[string]any{}):
+			parts = append(parts, text(v))
 		}
 	}
 	return strings.Join(parts, " ")
