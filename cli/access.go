@@ -235,6 +235,9 @@ func (r *rooms) VHostLimits(vhost string) map[string]int64 {
 	return nil
 }
 
+// HasVHost implements management.Broker.
+func (r *rooms) HasVHost(name string) bool { return r.broker.VHost(name) != nil }
+
 // PutVHost implements management.Broker.
 func (r *rooms) PutVHost(as management.User, v management.VHost) (created bool, err error) {
 	created = r.broker.VHost(v.Name) == nil

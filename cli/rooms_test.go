@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -240,4 +242,64 @@ func TestWrongPatterns(t *testing.T) {
 func (r *rooms) patternOf(pattern string) error {
 	_, err := r.SetPermissions(management.Permission{User: "guest", VHost: "/", Configure: ".*", Write: pattern, Read: ".*"})
 	return err
+}
+
+// Whatever goes on at once, every request is answered, and what was published is there or was taken.
+func TestRequestsAtOnce(t *testing.T) {
+	n := runNode(t)
+	r, guest := n.engine.(*rooms), management.User{Name: "guest"}
+	declare := func(name string) {
+		if _, err := r.DeclareQueue(guest, management.QueueDeclaration{VHost: "/", Name: name, Durable: true}); err != nil {
+			t.Error(err)
+		}
+	}
+	declare("stays")
+	var published, taken atomic.Int64
+	var running sync.WaitGroup
+	allowed := func(err error) {
+		if err != nil && !isRefusal(err, 404) && !errors.Is(err, management.ErrRejected) {
+			t.Error(err)
+		}
+	}
+	for i := range 4 {
+		for _, name := range []string{"stays", "goes"} {
+			running.Go(func() {
+				for range 50 {
+					routed, err := r.Publish(guest, &management.Publication{VHost: "/", Key: name, Body: []byte("m")})
+					if allowed(err); routed && name == "stays" {
+						published.Add(1)
+					}
+				}
+			})
+			running.Go(func() {
+				for j := range 50 {
+					f := management.Fetch{VHost: "/", Queue: name, Count: 3, MaxBytes: 1 << 20, NoAck: (i+j)%2 == 0, Requeue: true, Reject: j%3 == 0}
+					list, err := r.Get(guest, f)
+					if allowed(err); f.NoAck && name == "stays" {
+						taken.Add(int64(len(list)))
+					}
+				}
+			})
+		}
+	}
+	running.Go(func() {
+		for range 50 {
+			declare("goes")
+			allowed(r.DeleteQueue(guest, "/", "goes", false, false))
+		}
+	})
+	running.Go(func() {
+		for i := range 50 {
+			name := fmt.Sprint("p", i%2)
+			_, err := r.SetPolicy("/", name, i%3 == 0, map[string]any{"pattern": "^goes$", "definition": map[string]any{"max-length": 5}})
+			allowed(err)
+			_, err = r.ClearPolicy("/", name, i%3 == 0)
+			allowed(err)
+		}
+	})
+	running.Wait()
+	var q management.Queue
+	if !r.Queue("/", "stays", &q) || int64(q.Ready)+taken.Load() != published.Load() || q.Unacked != 0 {
+		t.Errorf("%d published, %d taken, %d ready, %d unacknowledged", published.Load(), taken.Load(), q.Ready, q.Unacked)
+	}
 }

@@ -81,6 +81,7 @@ func (h *hollow) Totals() management.Totals  { return management.Totals{} }
 func (h *hollow) Counts(*management.Counts)  {}
 func (h *hollow) Alarms() []management.Alarm { return nil }
 func (h *hollow) Serving() bool              { h.mu.Lock(); defer h.mu.Unlock(); return !h.stopped }
+func (h *hollow) HasVHost(name string) bool  { return name == "/" }
 func (h *hollow) VHosts() iter.Seq[*management.VHost] {
 	return func(yield func(*management.VHost) bool) { yield(&management.VHost{Name: "/"}) }
 }

@@ -150,6 +150,19 @@ func (r *rooms) Exchanges(vhost string) iter.Seq[*management.Exchange] {
 	}
 }
 
+// Exchange implements management.Broker.
+func (r *rooms) Exchange(vhost, name string, into *management.Exchange) bool {
+	v := r.broker.VHost(vhost)
+	if v == nil {
+		return false
+	}
+	x, ok := v.Exchange(name)
+	if ok {
+		*into = *exchangeShown(v, x)
+	}
+	return ok
+}
+
 func exchangeShown(v *broker.VHost, x exchange.Declaration) *management.Exchange {
 	policy, _ := v.ExchangePolicy(x.Name)
 	return &management.Exchange{VHost: v.Name, Name: x.Name, Type: x.Type, Durable: x.Durable, AutoDelete: x.AutoDelete,

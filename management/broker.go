@@ -30,6 +30,8 @@ type Broker interface {
 	Rules
 
 	VHosts() iter.Seq[*VHost]
+	// HasVHost says whether there is a virtual host, whatever lies in it.
+	HasVHost(name string) bool
 	// PutVHost makes a virtual host, in which the user gets all permissions, or changes the metadata of one.
 	PutVHost(as User, v VHost) (created bool, err error)
 	// DeleteVHost removes a virtual host with all that is in it, and closes its connections.
@@ -53,6 +55,8 @@ type Broker interface {
 
 	// Exchanges includes the default exchange, under the name "".
 	Exchanges(vhost string) iter.Seq[*Exchange]
+	// Exchange fills in one exchange's snapshot, or says that there is none.
+	Exchange(vhost, name string, into *Exchange) bool
 	DeclareExchange(as User, x *Exchange) (created bool, err error)
 	DeleteExchange(as User, vhost, name string, ifUnused bool) error
 	// Bindings leaves out those of the default exchange, which follow from the queues.

@@ -13,7 +13,7 @@ import (
 // exportDefinitions writes definitions, of the whole node or of the virtual host in the path.
 func (a *API) exportDefinitions(r *request) {
 	vhost, one := r.vars["in"]
-	if one && !a.hasVHost(vhost) {
+	if one && !a.Broker.HasVHost(vhost) {
 		a.bad(r.w, "vhost_not_found")
 		return
 	}
@@ -36,7 +36,7 @@ func (a *API) exportDefinitions(r *request) {
 // importDefinitions adds the definitions in the body, or in the field file of a form.
 func (a *API) importDefinitions(r *request) {
 	vhost, one := r.vars["in"]
-	if one && !a.hasVHost(vhost) {
+	if one && !a.Broker.HasVHost(vhost) {
 		a.fail(r.w, http.StatusNotFound, "not_found", "vhost_not_found")
 		return
 	}

@@ -62,12 +62,11 @@ func (a *API) oneExchange(r *request) {
 }
 
 func (a *API) exchange(vhost, name string) (view exchangeView, ok bool) {
-	for x := range a.Broker.Exchanges(vhost) {
-		if x.Name == name {
-			return viewExchange(x), true
-		}
+	var x Exchange
+	if !a.Broker.Exchange(vhost, name, &x) {
+		return view, false
 	}
-	return view, false
+	return viewExchange(&x), true
 }
 
 // exchangeName is the exchange that a path segment means: the default exchange has no name that could stand there.

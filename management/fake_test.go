@@ -86,6 +86,18 @@ func each[T any](list []T, want func(*T) bool) iter.Seq[*T] {
 }
 
 func (f *fake) VHosts() iter.Seq[*VHost] { return each(f.vhosts, func(*VHost) bool { return true }) }
+func (f *fake) HasVHost(name string) bool {
+	return slices.ContainsFunc(f.vhosts, func(v VHost) bool { return v.Name == name })
+}
+func (f *fake) Exchange(vhost, name string, into *Exchange) bool {
+	for _, x := range f.exchanges {
+		if x.VHost == vhost && x.Name == name {
+			*into = x
+			return true
+		}
+	}
+	return false
+}
 func (f *fake) Queues(vhost string) iter.Seq[*Queue] {
 	return each(f.queues, func(q *Queue) bool { return vhost == "" || q.VHost == vhost })
 }

@@ -97,7 +97,7 @@ func (a *API) listVHostLimits(r *request) {
 
 // limitedVHost is the virtual host in the path, or answers that there is none.
 func (a *API) limitedVHost(r *request) (vhost string, ok bool) {
-	if vhost = r.vars["in"]; !a.hasVHost(vhost) {
+	if vhost = r.vars["in"]; !a.Broker.HasVHost(vhost) {
 		a.fail(r.w, http.StatusNotFound, "not_found", "vhost_not_found")
 		return vhost, false
 	}

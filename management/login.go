@@ -54,7 +54,7 @@ func (a *API) permitted(need need, r *request) bool {
 		return refuse("Not administrator user")
 	}
 	vhost, inPath := r.vars["vhost"]
-	if inPath && !a.hasVHost(vhost) {
+	if inPath && !a.Broker.HasVHost(vhost) {
 		if r.Method == http.MethodPut || r.Method == http.MethodPost {
 			a.fail(r.w, http.StatusNotFound, "not_found", "vhost_not_found")
 		} else {
@@ -67,15 +67,6 @@ func (a *API) permitted(need need, r *request) bool {
 		return false
 	}
 	return true
-}
-
-func (a *API) hasVHost(name string) bool {
-	for vhost := range a.Broker.VHosts() {
-		if vhost.Name == name {
-			return true
-		}
-	}
-	return false
 }
 
 // sees says whether what lies in a virtual host is shown to a user.

@@ -99,7 +99,7 @@ func (a *API) oneTopicPermission(r *request) {
 // pairExists answers that the user or the virtual host in the path does not exist.
 func (a *API) pairExists(r *request) bool {
 	for _, u := range a.Broker.Users() {
-		if u.Name == r.vars["user"] && a.hasVHost(r.vars["in"]) {
+		if u.Name == r.vars["user"] && a.Broker.HasVHost(r.vars["in"]) {
 			return true
 		}
 	}

@@ -220,7 +220,7 @@ func (a *API) readGrants(r *request, user string, v any) (grants []Permission, o
 		if !a.texts(r, patterns, wanted{"configure", &p.Configure}, wanted{"write", &p.Write}, wanted{"read", &p.Read}) {
 			return nil, false
 		}
-		if !a.hasVHost(vhost) {
+		if !a.Broker.HasVHost(vhost) {
 			a.bad(r.w, []any{"no_such_vhost", vhost})
 			return nil, false
 		}
