@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+
+	"github.com/warrenmq/warren/amqp"
 )
 
 // definition is one object of the definitions that are imported. It remembers the first thing that was wrong in it, so
@@ -47,6 +49,15 @@ func (d *definition) needed(name string) string {
 		d.fail("%s is missing", name)
 	}
 	return d.text(name, "")
+}
+
+// short is needed for a string that AMQP must be able to carry.
+func (d *definition) short(name string) string {
+	s := d.needed(name)
+	if len(s) > amqp.MaxShortstr {
+		d.fail("%s is longer than %d octets", name, amqp.MaxShortstr)
+	}
+	return s
 }
 
 func (d *definition) flag(name string, otherwise bool) bool {

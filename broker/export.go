@@ -149,7 +149,9 @@ func (b *Broker) Export(o Origin) *Definitions {
 	d.Cluster, d.Explanation = o.Cluster, "Definitions of cluster '"+o.Cluster+"'"
 	d.Users, d.VHosts, d.GlobalParameters = []UserDefinition{}, []VHostDefinition{}, []ParameterDefinition{}
 	d.Permissions, d.TopicPermissions = []PermissionDefinition{}, []TopicPermissionDefinition{}
+	known := map[string]bool{} // a user may go while we look
 	for _, u := range b.Users() {
+		known[u.Name] = true
 		d.Users = append(d.Users, UserDefinition{
 			Name: u.Name, PasswordHash: base64.StdEncoding.EncodeToString(u.Hash), Algorithm: u.Algorithm.String(),
 			Tags: list(u.Tags), Limits: shownLimits(b.UserLimits(u.Name)),
@@ -161,10 +163,14 @@ func (b *Broker) Export(o Origin) *Definitions {
 	for _, v := range b.VHosts() {
 		d.VHosts = append(d.VHosts, VHostDefinition{v.Name, shownLimits(v.Limits()), v.metadata()})
 		for _, p := range v.Permissions() {
-			d.Permissions = append(d.Permissions, PermissionDefinition{p.User, p.VHost, p.Configure, p.Write, p.Read})
+			if known[p.User] {
+				d.Permissions = append(d.Permissions, PermissionDefinition{p.User, p.VHost, p.Configure, p.Write, p.Read})
+			}
 		}
 		for _, p := range v.TopicPermissions() {
-			d.TopicPermissions = append(d.TopicPermissions, TopicPermissionDefinition(p))
+			if known[p.User] {
+				d.TopicPermissions = append(d.TopicPermissions, TopicPermissionDefinition(p))
+			}
 		}
 		v.export(d, &v.Name)
 	}

@@ -415,7 +415,7 @@ func (m *importer) exchange(d *definition) error {
 		return err
 	}
 	x := exchange.Declaration{
-		Name: d.needed("name"), Type: d.text("type", exchange.Direct),
+		Name: d.short("name"), Type: d.text("type", exchange.Direct),
 		Durable: d.flag("durable", true), AutoDelete: d.flag("auto_delete", false), Internal: d.flag("internal", false),
 		Arguments: d.arguments(),
 	}
@@ -458,7 +458,7 @@ func (m *importer) queue(d *definition) error {
 	}
 	d.fields["arguments"] = arguments
 	q := QueueDeclaration{
-		Name: d.needed("name"), Durable: d.flag("durable", true), AutoDelete: d.flag("auto_delete", false), Arguments: d.arguments(),
+		Name: d.short("name"), Durable: d.flag("durable", true), AutoDelete: d.flag("auto_delete", false), Arguments: d.arguments(),
 	}
 	if q.Name == "" {
 		d.fail("name is empty")
@@ -483,15 +483,15 @@ func (m *importer) binding(d *definition) error {
 		return err
 	}
 	typ := d.text("destination_type", "queue")
+	if !d.has("routing_key") {
+		d.fields["routing_key"] = ""
+	}
 	if !slices.Contains([]string{"queue", "exchange"}, typ) {
 		d.fail("destination_type should be queue or exchange but was %s", typ)
 	}
 	b := Binding{
 		Source: d.needed("source"), Destination: d.needed("destination"), ToExchange: typ == "exchange",
-		Key: d.text("routing_key", ""), Arguments: d.arguments(),
-	}
-	if len(b.Key) > amqp.MaxShortstr {
-		d.fail("routing_key is longer than %d octets", amqp.MaxShortstr)
+		Key: d.short("routing_key"), Arguments: d.arguments(),
 	}
 	if err := d.error(); err != nil {
 		return err

@@ -105,7 +105,7 @@ func (v *VHost) limitMap() map[string]any {
 	return m
 }
 
-// ErrNoUser refuses limits of a user that does not exist.
+// ErrNoUser refuses permissions and limits of a user that does not exist.
 var ErrNoUser = errors.New("no such user")
 
 // UserLimits are those of a user, nil if none is set.

@@ -160,9 +160,13 @@ func (v *VHost) Permissions() []UserPermissions {
 	return list
 }
 
-// SetPermissions gives a user permissions in v. A pattern that is no regular expression is an error of regexp/syntax, and
-// nothing is changed then.
+// SetPermissions gives a user permissions in v. Errors: ErrNoUser, and, for a pattern that is no regular expression, one of
+// regexp/syntax; nothing is changed then.
 func (v *VHost) SetPermissions(user, configure, write, read string, done func(error)) {
+	if v.broker.User(user) == nil {
+		done(ErrNoUser)
+		return
+	}
 	for _, p := range []string{configure, write, read} {
 		if _, err := regexp.Compile(p); err != nil {
 			done(err)
@@ -178,8 +182,12 @@ func (v *VHost) ClearPermissions(user string, done func(existed bool, err error)
 	v.broker.commit(ClearPermissions{v.Name, user}, v.broker.removed(done))
 }
 
-// SetTopicPermissions limits a user's routing keys at an exchange; see SetPermissions for the error.
+// SetTopicPermissions limits a user's routing keys at an exchange; see SetPermissions for the errors.
 func (v *VHost) SetTopicPermissions(user, exchange, write, read string, done func(error)) {
+	if v.broker.User(user) == nil {
+		done(ErrNoUser)
+		return
+	}
 	for _, p := range []string{write, read} {
 		if _, err := regexp.Compile(p); err != nil {
 			done(err)

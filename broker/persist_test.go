@@ -104,10 +104,13 @@ func await[T any](op func(done func(T))) T {
 func (d *disk) state() map[string]string {
 	m := map[string]string{}
 	for _, u := range d.Users() {
-		m["user "+u.Name] = fmt.Sprint(u.Hash, u.Algorithm, u.Tags)
+		m["user "+u.Name] = fmt.Sprint(u.Hash, u.Algorithm, u.Tags, d.UserLimits(u.Name))
+	}
+	for _, p := range d.GlobalParameters() {
+		m["global "+p.Name] = fmt.Sprint(p.Value)
 	}
 	for _, v := range d.VHosts() {
-		m["vhost "+v.Name] = fmt.Sprint(v.Description())
+		m["vhost "+v.Name] = fmt.Sprint(v.Description(), v.Limits(), v.Policies(false), v.Parameters())
 		for _, p := range v.Permissions() {
 			m["permission "+v.Name+" "+p.User] = fmt.Sprint(p)
 		}
@@ -118,14 +121,14 @@ func (d *disk) state() map[string]string {
 		}
 		for _, x := range v.Exchanges() {
 			if x.Durable {
-				m["exchange "+v.Name+" "+x.Name] = fmt.Sprint(x)
+				m["exchange "+v.Name+" "+x.Name] = fmt.Sprint(x, v.topology.Exchange(x.Name).Alternate)
 			}
 		}
 		durable := map[string]bool{}
 		for _, q := range v.Queues() {
 			if q.Durable {
 				durable[q.Name] = true
-				m["queue "+v.Name+" "+q.Name] = fmt.Sprint(q.ID, q.Type, q.AutoDelete, q.Arguments)
+				m["queue "+v.Name+" "+q.Name] = fmt.Sprint(q.ID, q.Type, q.AutoDelete, q.Arguments, q.Effective())
 			}
 		}
 		for _, b := range v.Bindings() { // their order at one source counts
@@ -166,7 +169,7 @@ func (d *disk) change(r *rand.Rand) {
 	a := Actor{Connection: 1 + uint64(r.IntN(2)), Pipelined: true}
 	ignore := func(*amqp.Error) {}
 	chance := func(n int) bool { return r.IntN(n) == 0 }
-	switch n := r.IntN(40); {
+	switch n := r.IntN(48); {
 	case n < 8:
 		decl := QueueDeclaration{Name: pick("q", 12), Durable: !chance(4), Exclusive: chance(5), AutoDelete: chance(4)}
 		if chance(3) {
@@ -210,6 +213,35 @@ func (d *disk) change(r *rand.Rand) {
 		v.ClearPermissions(pick("u", 3), func(bool, error) {})
 	case n == 38:
 		d.DeleteUser(pick("u", 3), func(bool, error) {})
+	case n < 43:
+		p := Policy{Name: pick("p", 4), Pattern: pick("", 12) + "$", Priority: int64(r.IntN(5) - 2), Definition: map[string]any{"max-length": r.IntN(9)}}
+		operator := chance(3)
+		if !operator {
+			p.Definition["alternate-exchange"] = pick("x", 6)
+		}
+		v.SetPolicy(operator, p, func(bool, error) {})
+	case n == 43:
+		v.ClearPolicy(chance(3), pick("p", 4), func(bool, error) {})
+	case n == 44:
+		switch {
+		case v.Name == "/": // where the tests need room
+		case chance(2):
+			v.ClearLimit("max-queues", func(error) {})
+		default:
+			v.SetLimit("max-queues", 5+r.IntN(10), func(error) {})
+		}
+	case n == 45:
+		if chance(2) {
+			d.ClearGlobalParameter(pick("g", 2), func(bool, error) {})
+		} else {
+			d.SetGlobalParameter(pick("g", 2), []any{pick("v", 3)}, func(bool, error) {})
+		}
+	case n == 46:
+		if chance(3) {
+			d.ClearUserLimit(pick("u", 3), "max-channels", func(error) {})
+		} else {
+			d.SetUserLimit(pick("u", 3), "max-channels", r.IntN(3), func(error) {})
+		}
 	default:
 		if chance(3) {
 			d.DeleteVHost("other", func(bool, error) {})
