@@ -63,7 +63,18 @@ func TestMessagesOverHTTP(t *testing.T) {
 		{"guest", "POST", pub, publish("q", `"user_id":"eve"`, "1"), `{"error":"bad_request","reason":"406 PRECONDITION_FAILED - user_id property set to 'eve' but authenticated user was 'guest'"}`},
 		{"guest", "POST", pub, publish("q", `"app_id":"`+strings.Repeat("x", 256)+`"`, "1"), 400},
 		{"guest", "POST", pub, publish(strings.Repeat("x", 256), "", "1"), 400},
+		{"guest", "POST", pub, publish("q", `"expiration":"1"`, "short"), `{"routed":true}`},
 	})
+	deadline := time.Now().Add(10 * time.Second)
+	for { // it expires in q and goes where its dead letters go
+		_, text := n.do("guest", "POST", "/queues/%2F/dead/get", get)
+		if strings.Contains(text, `"payload":"short"`) && strings.Contains(text, `"reason":"expired"`) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it does not expire:", text)
+		}
+	}
 }
 
 // A getter takes no more than the bound on what it keeps in memory, and gives back what it does not return.
@@ -112,10 +123,14 @@ func TestAccessSurvivesARestart(t *testing.T) {
 		{"guest", "PUT", "/operator-policies/shop/o", `{"pattern":"^a","definition":{"max-length":2}}`, 201},
 		{"guest", "PUT", "/global-parameters/g", `{"value":[1,{"x":null}]}`, 201},
 		{"ann", "PUT", "/queues/shop/aq", `{"durable":true}`, 201},
+		{"ann", "PUT", "/queues/shop/aq", `{"durable":true}`, 204},
+		{"ann", "PUT", "/queues/shop/aq", `{}`, `{"error":"bad_request","reason":"inequivalent arg 'durable' for queue 'aq' in vhost 'shop': received 'false' but current is 'true'"}`},
 		{"ann", "PUT", "/queues/shop/bq", `{"durable":true}`, `{"error":"not_authorised","reason":"Access refused."}`},
 		{"guest", "PUT", "/queues/shop/bq", `{"durable":true}`, 201},
 		{"guest", "PUT", "/queues/shop/cq", `{}`, `{"error":"bad_request","reason":"cannot declare queue 'cq': queue limit in vhost 'shop' (2) is reached"}`},
 		{"ann", "PUT", "/exchanges/shop/ax", `{"type":"topic","durable":true}`, 201},
+		{"ann", "PUT", "/exchanges/shop/ax", `{"type":"topic","durable":true}`, 204},
+		{"ann", "DELETE", "/exchanges/shop/amq.topic", "", `{"error":"not_authorised","reason":"Access refused."}`},
 		{"ann", "POST", "/bindings/shop/e/ax/q/aq", `{"routing_key":"#","arguments":{"n":1}}`, 201},
 		{"ann", "POST", "/exchanges/shop/ax/publish", publish("any", `"delivery_mode":2`, "kept"), `{"routed":true}`},
 	})
