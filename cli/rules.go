@@ -121,7 +121,11 @@ func (r *rooms) Export(vhost string) any {
 
 // origin is what an export says of the node.
 func (r *rooms) origin() broker.Origin {
-	return broker.Origin{Cluster: r.cfg.ClusterName, Product: r.cfg.Product, ProductVersion: r.version, Version: behavesAs}
+	cluster := r.cfg.ClusterName
+	if name, ok := r.broker.GlobalParameter("cluster_name"); ok {
+		cluster, _ = name.(string)
+	}
+	return broker.Origin{Cluster: cluster, Product: r.cfg.Product, ProductVersion: r.version, Version: behavesAs}
 }
 
 // Import implements management.Broker.

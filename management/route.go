@@ -69,7 +69,7 @@ func (a *API) table() []route {
 		on("/overview", manage, get((*API).overview)),
 		on("/whoami", manage, get((*API).whoami)),
 		on("/version", nobody, get((*API).version)),
-		on("/cluster-name", manage, get((*API).clusterName).and((*API).later, http.MethodPut)),
+		on("/cluster-name", manage, get((*API).clusterName).put((*API).setClusterName)),
 		on("/nodes", monitor, get((*API).nodes)),
 		on("/nodes/:node", monitor, get((*API).node)),
 		on("/extensions", manage, get((*API).extensions)),
@@ -148,6 +148,10 @@ func (a *API) table() []route {
 		on("/parameters/:component/:vhost/:name", policy, get((*API).oneParameter).put((*API).putParameter).delete((*API).deleteParameter)),
 		on("/global-parameters", policy, get((*API).listGlobalParameters)),
 		on("/global-parameters/:name", policy, get((*API).oneGlobalParameter).put((*API).putGlobalParameter).delete((*API).deleteGlobalParameter)),
+		on("/federation-links", monitor, get((*API).nothing)),
+		on("/federation-links/:vhost", monitor, get((*API).nothing)),
+		on("/shovels", monitor, get((*API).nothing)),
+		on("/shovels/:vhost", monitor, get((*API).nothing)),
 		on("/definitions", admin, get((*API).exportDefinitions).and((*API).importDefinitions, http.MethodPost)),
 		on("/all-configuration", admin, get((*API).exportDefinitions)),
 		on("/definitions/:in", admin, get((*API).exportDefinitions).and((*API).importDefinitions, http.MethodPost)),
@@ -176,11 +180,6 @@ func isUnbuilt(segments []string) bool {
 		}
 		return true
 	})
-}
-
-// later answers a method that RabbitMQ has and Warren not yet.
-func (a *API) later(r *request) {
-	a.fail(r.w, http.StatusNotImplemented, "not_implemented", r.Method+" of this path is not built yet")
 }
 
 // ServeHTTP answers one request.
