@@ -13,6 +13,51 @@ import (
 	"unicode/utf8"
 )
 
+// Publication is a message to be published. Properties are those of the JSON API, their numbers int64 or float64.
+type Publication struct {
+	VHost, Exchange, Key string
+	Properties           Properties
+	Body                 []byte
+}
+
+// Properties are AMQP's. Pointers are nil where one is missing.
+type Properties struct {
+	ContentType     *string        `json:"content_type,omitempty"`
+	ContentEncoding *string        `json:"content_encoding,omitempty"`
+	Headers         map[string]any `json:"headers,omitzero"`
+	DeliveryMode    *uint8         `json:"delivery_mode,omitempty"`
+	Priority        *uint8         `json:"priority,omitempty"`
+	CorrelationID   *string        `json:"correlation_id,omitempty"`
+	ReplyTo         *string        `json:"reply_to,omitempty"`
+	Expiration      *string        `json:"expiration,omitempty"`
+	MessageID       *string        `json:"message_id,omitempty"`
+	Timestamp       *uint64        `json:"timestamp,omitempty"` // seconds since 1970
+	Type            *string        `json:"type,omitempty"`
+	UserID          *string        `json:"user_id,omitempty"`
+	AppID           *string        `json:"app_id,omitempty"`
+	ClusterID       *string        `json:"cluster_id,omitempty"`
+}
+
+// Fetch says how to get messages from a queue.
+type Fetch struct {
+	VHost, Queue string
+	Count        int // negative: all
+	// MaxBytes bounds the bodies: when they are more in sum, no further message is taken.
+	MaxBytes int
+	// NoAck takes the messages for good. Otherwise they are given back, or removed if Requeue is not set, by basic.nack or, with Reject, by
+	// basic.reject, which counts as a failure to deal with them.
+	NoAck, Reject, Requeue bool
+}
+
+// Message is a message that was got.
+type Message struct {
+	Exchange, Key string
+	Redelivered   bool
+	Left          uint64 // in the queue, when it was got
+	Properties    Properties
+	Body          []byte
+}
+
 // maxFetched bounds what one request gets from a queue, in bytes of bodies: the answer is built in memory.
 const maxFetched = 64 << 20
 
