@@ -20,7 +20,6 @@ import (
 // rooms are the broker's rooms joined into an engine.
 type rooms struct {
 	cfg     config.Config
-	version string // of the product
 	pool    *queue.Pool
 	clock   *queue.Clock
 	db      *storage.DB
@@ -38,7 +37,7 @@ const trimEvery = 5 * time.Second
 
 // openEngine joins the rooms.
 func openEngine(cfg config.Config, version string, memory uint64, log *slog.Logger) (engine, error) {
-	r := &rooms{cfg: cfg, version: version, pool: queue.NewPool(int64(cfg.MemoryBound)), clock: queue.NewClock(), log: log}
+	r := &rooms{cfg: cfg, pool: queue.NewPool(int64(cfg.MemoryBound)), clock: queue.NewClock(), log: log}
 	if err := r.openData(); err != nil {
 		r.closeData()
 		return nil, err

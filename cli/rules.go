@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"cmp"
+
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/management"
 )
@@ -125,7 +127,7 @@ func (r *rooms) origin() broker.Origin {
 	if name, ok := r.broker.GlobalParameter("cluster_name"); ok {
 		cluster, _ = name.(string)
 	}
-	return broker.Origin{Cluster: cluster, Product: r.cfg.Product, ProductVersion: r.version, Version: behavesAs}
+	return broker.Origin{Cluster: cluster, Product: r.cfg.Product, ProductVersion: cmp.Or(r.cfg.ProductVersion, release), Version: behavesAs}
 }
 
 // Import implements management.Broker.
