@@ -50,7 +50,7 @@ const (
 var ErrClosed = errors.New("storage: closed")
 
 // OpenDB opens the DB in a directory, which is made if it does not exist, and has no other user.
-func OpenDB(fs FS, dir string, o DBOptions) (_ *DB, err error) {
+func OpenDB(fs FS, dir string, o DBOptions) (*DB, error) {
 	if err := checkDB(fs, dir); err != nil {
 		return nil, err
 	}
