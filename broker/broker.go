@@ -21,6 +21,8 @@ type Options struct {
 	NewQueue func(NewQueue) queue.Queue
 	// Store is where Open keeps durable metadata. It belongs to the caller, who closes it after the Broker.
 	Store *storage.DB
+	// Alarms are those of the node; nil: the Broker makes its own.
+	Alarms *Alarms
 
 	// NoDefaults leaves an empty store without the default virtual host and user: definitions will be imported.
 	NoDefaults bool
@@ -58,7 +60,7 @@ type Broker struct {
 	fresh     bool
 }
 
-// Fresh reports whether there was no metadata when the Broker was made.
+// Fresh reports whether there were no users and no virtual hosts when the Broker was made.
 func (b *Broker) Fresh() bool { return b.fresh }
 
 // New makes a Broker that keeps everything in memory, with the default virtual host and user. See Open for one that does not.
@@ -74,6 +76,9 @@ func newBroker(o Options) *Broker {
 	o.DefaultUser = cmp.Or(o.DefaultUser, "guest")
 	o.DefaultPass = cmp.Or(o.DefaultPass, "guest")
 	o.DefaultQueueType = cmp.Or(o.DefaultQueueType, Classic)
+	if o.Alarms == nil {
+		o.Alarms = new(Alarms)
+	}
 	if o.LoopbackUsers == nil {
 		o.LoopbackUsers = []string{o.DefaultUser}
 	}

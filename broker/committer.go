@@ -49,7 +49,7 @@ func notStored(why string) *amqp.Error {
 }
 
 // refuse returns the error for a command that could not be made durable. Nothing has been changed then. t.mu is held.
-func (t *committer) refuse(c Command) *amqp.Error {
+func (t *committer) refuse(b *Broker, c Command) *amqp.Error {
 	grows := true
 	switch c := c.(type) {
 	case PutQueue:
@@ -80,6 +80,9 @@ func (t *committer) refuse(c Command) *amqp.Error {
 	if !grows {
 		return nil
 	}
+	if b.Alarms.On()&StorageAlarm != 0 { // what room there is is for what makes more
+		return notStored("the disk takes no writes")
+	}
 	switch free, err := t.db.Free(); {
 	case err != nil:
 		return notStored(err.Error())
@@ -97,14 +100,14 @@ func (b *Broker) refuses(c Command) *amqp.Error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.refuse(c)
+	return t.refuse(b, c)
 }
 
 // commit applies a command and has what it changed written.
 func (t *committer) commit(b *Broker, c Command) result {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if err := t.refuse(c); err != nil {
+	if err := t.refuse(b, c); err != nil {
 		return result{refused: err}
 	}
 	if q, ok := c.(PutQueue); ok && !q.Soft && b.lastQueue.Load() >= t.ids {

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -192,10 +193,16 @@ func TestExportIsFixedPoint(t *testing.T) {
 		for range 150 {
 			d.change(r)
 		}
-		d.VHost("/").DeclareQueue(Actor{Connection: 1}, QueueDeclaration{Exclusive: true}, func(q *Queue, _ *amqp.Error) {
+		d.VHost("/").DeclareQueue(Actor{Connection: 1}, QueueDeclaration{Name: "own", Exclusive: true}, func(q *Queue, err *amqp.Error) {
+			if err != nil {
+				t.Fatal(err)
+			}
 			d.VHost("/").Bind(Actor{Connection: 1}, Binding{Source: "amq.fanout", Destination: q.Name}, func(*amqp.Error) {})
 		})
 		first := (&node{T: t, Broker: d.Broker}).exported()
+		if strings.Contains(first, `"own"`) {
+			t.Fatal("an exclusive queue is exported")
+		}
 		n := newAny(t, Options{})
 		n.imported(first)
 		if second := n.exported(); second != first {
@@ -215,6 +222,39 @@ func TestExportIsFixedPoint(t *testing.T) {
 		if second := m.exported(); second != first {
 			t.Errorf("%s: exported\n%s\nimported and exported\n%s", file, first, second)
 		}
+	}
+}
+
+// TestExportIsSorted: the order in which things were made does not show.
+func TestExportIsSorted(t *testing.T) {
+	things := []string{
+		`{"bindings":[{"source":"amq.topic","vhost":"/","destination":"a","routing_key":"2"}]}`,
+		`{"bindings":[{"source":"amq.topic","vhost":"/","destination":"a","routing_key":"1"}]}`,
+		`{"bindings":[{"source":"amq.topic","vhost":"/","destination":"a","routing_key":"1","arguments":{"x":2}}]}`,
+		`{"bindings":[{"source":"amq.topic","vhost":"/","destination":"a","routing_key":"1","arguments":{"x":1}}]}`,
+		`{"bindings":[{"source":"amq.topic","vhost":"/","destination":"amq.fanout","destination_type":"exchange"}]}`,
+		`{"bindings":[{"source":"amq.direct","vhost":"/","destination":"b","routing_key":"1"}]}`,
+		`{"policies":[{"vhost":"/","name":"a","pattern":"","definition":{"max-length":1}}]}`,
+		`{"policies":[{"vhost":"/","name":"b","pattern":"","definition":{"max-length":1},"priority":2}]}`,
+		`{"parameters":[{"vhost":"/","component":"operator_policy","name":"z","value":{"pattern":"","definition":{"max-length":1},"priority":1}}]}`,
+		`{"parameters":[{"vhost":"/","component":"operator_policy","name":"y","value":{"pattern":"","definition":{"max-length":1},"priority":0}}]}`,
+		`{"users":[{"name":"z","password_hash":"","tags":""}]}`,
+		`{"exchanges":[{"name":"z","vhost":"/","type":"fanout"},{"name":"y","vhost":"/","type":"fanout"}]}`,
+	}
+	texts := map[string]bool{}
+	for range 10 {
+		n := newAny(t, Options{})
+		hash := base64.StdEncoding.EncodeToString(n.User("guest").Hash)
+		n.mustDeclare("b", nil)
+		n.mustDeclare("a", nil)
+		rand.Shuffle(len(things), func(i, j int) { things[i], things[j] = things[j], things[i] })
+		for _, one := range things {
+			n.imported(one)
+		}
+		texts[strings.Replace(n.exported(), hash, "", 1)] = true // its salt is random
+	}
+	if len(texts) != 1 {
+		t.Errorf("%d texts", len(texts))
 	}
 }
 

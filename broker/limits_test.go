@@ -151,6 +151,13 @@ func TestQueueLimit(t *testing.T) {
 	n.want("third", err, "PRECONDITION_FAILED - cannot declare queue 'b': queue limit in vhost '/' (2) is reached")
 	n.mustDeclare("a", nil)
 	n.v.SetLimit("max-queues", 5, func(err error) { failed(t, "limit", err, "") })
+	n.commit(PutQueue{VHost: "/", Queue: QueueDeclaration{Name: "a2", Arguments: args("x-queue-type", Classic)}}, func(r result) { n.want("command", r.refused, "") })
+	for i := range 2 {
+		n.commit(PutQueue{VHost: "/", Queue: QueueDeclaration{Name: fmt.Sprint("b", i), Arguments: args("x-queue-type", Classic)}}, func(result) {})
+	}
+	n.commit(PutQueue{VHost: "/", Queue: QueueDeclaration{Name: "b2", Arguments: args("x-queue-type", Classic)}}, func(r result) {
+		n.want("a command that another overtook", r.refused, "PRECONDITION_FAILED - cannot declare queue 'b2': queue limit in vhost '/' (5) is reached")
+	})
 	done := make(chan bool)
 	for i := range 16 {
 		go func() {

@@ -354,6 +354,26 @@ func TestPolicyConcurrently(t *testing.T) {
 	}
 }
 
+// TestPolicyRace: of two policies set at the same time the queue has the one that is there in the end.
+func TestPolicyRace(t *testing.T) {
+	n := newNode(t)
+	q := n.mustDeclare("q", nil)
+	done := make(chan bool)
+	for i := range 3000 {
+		for half := range 2 {
+			go func() {
+				n.v.SetPolicy(false, Policy{Name: "p", Definition: map[string]any{"max-length": 2*i + half}}, func(bool, error) { done <- true })
+			}()
+		}
+		<-done
+		<-done
+		p, _ := n.v.Policy(false, "p")
+		if want := number64(p.Definition["max-length"]); q.Settings().Config.MaxLength != want {
+			t.Fatalf("round %d: %d counts, want %d", i, q.Settings().Config.MaxLength, want)
+		}
+	}
+}
+
 // TestPolicyOnManyQueues: a policy that matches few of 100,000 queues touches those, and readers of the virtual host get
 // in meanwhile.
 func TestPolicyOnManyQueues(t *testing.T) {

@@ -188,7 +188,8 @@ func (t *committer) setAside(last uint64, batch *storage.Batch) {
 	batch.Set([]byte(lastQueueKey), binary.AppendUvarint(nil, last))
 }
 
-// Open makes a Broker with what is in o.Store. An empty store gets the default virtual host and user. Close ends it.
+// Open makes a Broker with what is in o.Store. A store without users and virtual
+// hosts gets the default ones, unless o says otherwise. Close ends it.
 func Open(o Options) (*Broker, error) {
 	b := newBroker(o)
 	t := newCommitter(o.Store)
@@ -201,11 +202,11 @@ func Open(o Options) (*Broker, error) {
 	b.committer = t
 	if empty {
 		t.next.batch.Set([]byte(formatKey), binary.AppendUvarint(nil, metadataFormat))
-		b.fresh = true
-		if !o.NoDefaults {
-			if err := b.makeDefaults(); err != nil {
-				return nil, err
-			}
+	}
+	// Also after a start whose definitions could not be imported: otherwise nobody could ever log in.
+	if b.fresh = len(b.users) == 0 && len(b.vhosts) == 0; b.fresh && !o.NoDefaults {
+		if err := b.makeDefaults(); err != nil {
+			return nil, err
 		}
 	}
 	go t.run()
@@ -255,6 +256,12 @@ func (b *Broker) load(t *committer) (empty bool, err error) {
 		}
 	}
 	return false, b.loadBindings(t)
+}
+
+// HasMetadata reports whether a store holds the metadata of a broker, as it does from the first Open on.
+func HasMetadata(db *storage.DB) (bool, error) {
+	format, err := loadNumber(db, formatKey)
+	return format != 0, err
 }
 
 func loadNumber(db *storage.DB, key string) (uint64, error) {

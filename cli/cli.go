@@ -67,7 +67,7 @@ func (p *program) root() *cobra.Command {
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(p.serverCommand(), p.versionCommand(), p.statusCommand(), p.queueCommand(), p.exchangeCommand(), p.bindingCommand(), p.connectionCommand(),
-		p.userCommand(), p.permissionCommand(), p.vhostCommand(), p.policyCommand(), p.parameterCommand(), p.definitionsCommand(), p.conformanceCommand())
+		p.userCommand(), p.permissionCommand(), p.vhostCommand(), p.policyCommand(), p.parameterCommand(), p.definitionsCommand(), p.conformanceCommand(), p.storageCommand())
 	root.AddCommand(p.ctlCommands()...)
 	return root
 }

@@ -159,7 +159,8 @@ func TestCloseAsksOnATerminal(t *testing.T) {
 func TestStatus(t *testing.T) {
 	url := answers{"GET /api/overview": {200, `{"node":"warren@h","product_name":"Warren","product_version":"0.1.0","object_totals":{"connections":2,"queues":3},
 		"queue_totals":{"messages_ready":5,"messages_unacknowledged":1},"listeners":[{"protocol":"amqp","ip_address":"::","port":5672}]}`},
-		"GET /api/nodes": {200, `[{"os_pid":"7","uptime":61000,"mem_used":1048576,"mem_limit":1073741824,"mem_alarm":true,"disk_free":5,"disk_free_limit":4,"fd_used":3,"fd_total":9,"db_dir":"/d"}]`}}.serve(t, nil)
+		"GET /api/nodes":       {200, `[{"os_pid":"7","uptime":61000,"mem_used":1048576,"mem_limit":1073741824,"mem_alarm":true,"disk_free":5,"disk_free_limit":4,"fd_used":3,"fd_total":9,"db_dir":"/d"}]`},
+		"GET /api/connections": {200, `[{"name":"a","user":"u","vhost":"/","state":"blocked"},{"name":"b","user":"u","vhost":"/","state":"flow"},{"name":"c","state":"blocking"}]`}}.serve(t, nil)
 	code, out, err := command(t, url, nil, "status")
 	want := `node         warren@h, process 7
 version      Warren 0.1.0
@@ -170,6 +171,8 @@ memory       1.0 MiB of 1.0 GiB
 disk free    5 B, at least 4 B needed
 files        3 of 9
 alarms       memory: publishers are blocked
+waiting      a (user u, vhost /): blocked by an alarm: memory
+waiting      b (user u, vhost /): the node takes in no more for the moment
 totals       2 connections, 0 channels, 0 consumers, 3 queues, 0 exchanges
 messages     5 ready, 1 unacknowledged
 `
@@ -184,7 +187,7 @@ messages     5 ready, 1 unacknowledged
 }
 
 func TestHelpTeaches(t *testing.T) {
-	for _, args := range []string{"--help", "server --help", "queue --help", "queue list --help", "connection list --help", "connection close --help", "status --help", "version --help"} {
+	for _, args := range []string{"--help", "server --help", "queue --help", "queue list --help", "connection list --help", "connection close --help", "status --help", "version --help", "storage --help", "storage inspect --help", "storage verify --help"} {
 		code, out, _ := command(t, "", nil, strings.Fields(args)...)
 		if code != 0 || !strings.Contains(out, "Examples:\n  warren ") {
 			t.Errorf("%s: %d\n%s", args, code, out)

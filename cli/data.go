@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +22,7 @@ import (
 //	meta/      metadata, consumption records, the list of runs
 //	journal/   what durable queues were given and gave away lately
 //	runs/      messages that wait
+//	ballast    room that is given up when the disk is full
 
 // openData opens the data directory and gives broker and queues what they had.
 func (r *rooms) openData() error {
@@ -29,35 +32,59 @@ func (r *rooms) openData() error {
 	if r.unlock, err = lockDir(dir); err != nil {
 		return err
 	}
-	fs := storage.OS{}
+	if r.fs == nil {
+		r.fs = storage.OS{}
+	}
+	fs := r.fs
+	if r.ballast, err = storage.OpenBallast(fs, dir, int64(r.cfg.DiskBallast)); err != nil {
+		return fmt.Errorf("ballast in %s: %w", dir, err)
+	}
+	noSpace := func() bool {
+		gave := r.ballast.GiveUp()
+		if gave {
+			r.log.Error("the disk is full: the ballast was given up, publishers and declarations wait for room", "octets", r.ballast.Size())
+			r.alarms.Set(broker.StorageAlarm, true)
+		}
+		return gave
+	}
 	fatal := func(err error) {
 		r.log.Error("metadata cannot be written any more; restart the node when the disk is well", "error", err.Error())
 	}
 	warn := func(err error) { r.log.Warn("metadata", "error", err.Error()) }
-	if r.db, err = storage.OpenDB(fs, filepath.Join(dir, "meta"), storage.DBOptions{Failed: fatal, Warn: warn}); err != nil {
-		return fmt.Errorf("metadata in %s: %w", dir, err)
+	if r.db, err = openMetadata(storage.Roomy(fs, noSpace), dir, storage.DBOptions{Failed: fatal, Warn: warn}); err != nil {
+		return err
 	}
-	r.store, err = queue.OpenStore(queue.StoreOptions{FS: fs, Dir: dir, DB: r.db, Pool: r.pool, Clock: r.clock, Log: r.log})
+	r.store, err = queue.OpenStore(queue.StoreOptions{FS: fs, Dir: dir, DB: r.db, Pool: r.pool, Clock: r.clock, Log: r.log,
+		FlushAt: int64(r.cfg.FlushAt), JournalMax: int64(r.cfg.JournalMax),
+		NoSpace: func() { noSpace() }})
 	if err != nil {
-		return fmt.Errorf("messages in %s: %w", dir, err)
+		return unopened("messages in "+dir, dir, err)
 	}
 	r.broker, err = broker.Open(broker.Options{
-		Node: r.cfg.NodeName, Pool: r.pool, Clock: r.clock, NewQueue: r.newQueue, Store: r.db, NoDefaults: r.cfg.Definitions.Path != "",
+		Node: r.cfg.NodeName, Pool: r.pool, Clock: r.clock, NewQueue: r.newQueue, Store: r.db,
+		Alarms: &r.alarms, NoDefaults: r.cfg.Definitions.Path != "",
 		DefaultVHost: r.cfg.DefaultVHost, DefaultUser: r.cfg.DefaultUser, DefaultPass: r.cfg.DefaultPass,
 		LoopbackUsers: loopback(r.cfg), DefaultQueueType: r.cfg.DefaultQueueType, RefuseTransient: !r.cfg.PermitTransientQueues,
 	})
 	if err != nil {
-		return fmt.Errorf("metadata in %s: %w", dir, err)
+		return unreadable(dir, err)
 	}
 	report, err := r.store.Recover()
 	if err != nil {
-		return fmt.Errorf("messages in %s: %w", dir, err)
+		return unopened("messages in "+dir, dir, err)
 	}
 	j := &report.Journal
 	r.log.Info("data directory opened", "queues", report.Queues, "messages", report.Messages, "clean", j.Clean,
 		"journal_records", j.Records, "took", time.Since(begun).Round(time.Millisecond).String())
 	for _, f := range j.Faults {
 		r.log.Error("the journal is damaged", "fault", fmt.Sprint(f))
+	}
+	if report.Unknown > 0 {
+		r.log.Warn("the journal has messages of queues that are not declared: they were deleted shortly before the node stopped, unless the metadata lost its end",
+			"records", report.Unknown)
+	}
+	if j.Torn > 0 {
+		r.log.Warn("the journal ends in something that was never synced, and is dropped: nothing in it was confirmed, unless the disk lost what it had synced", "octets", j.Torn)
 	}
 	if j.Lost > 0 || report.Damaged > 0 {
 		r.log.Error("some messages or acknowledgements are lost", "octets", j.Lost, "records", report.Damaged)
@@ -75,6 +102,7 @@ func (r *rooms) newQueue(q broker.NewQueue) queue.Queue {
 // closeData writes what is in memory and closes everything that openData opened.
 func (r *rooms) closeData() error {
 	var errs []error
+	r.clock.Close() // nothing expires any more
 	if r.broker != nil {
 		errs = append(errs, r.broker.Close())
 	}
@@ -84,11 +112,47 @@ func (r *rooms) closeData() error {
 	if r.db != nil {
 		errs = append(errs, r.db.Close())
 	}
-	r.clock.Close()
 	if r.unlock != nil {
 		r.unlock()
 	}
 	return errors.Join(errs...)
+}
+
+// openMetadata opens the key-value store of a data directory.
+func openMetadata(fs storage.FS, dir string, o storage.DBOptions) (*storage.DB, error) {
+	files := 0 // with messages: without metadata nobody would know their queues, and they would be deleted
+	for _, part := range []string{"journal", "runs"} {
+		if names, err := fs.List(filepath.Join(dir, part)); err == nil {
+			files += len(names)
+		}
+	}
+	missing := fmt.Errorf("it is gone, but there are messages in %s", count(files, "file"))
+	if names, err := fs.List(filepath.Join(dir, "meta")); files > 0 && (err != nil || len(names) == 0) {
+		return nil, unreadable(dir, missing)
+	}
+	db, err := storage.OpenDB(fs, filepath.Join(dir, "meta"), o)
+	if err != nil {
+		return nil, unreadable(dir, err)
+	}
+	if has, err := broker.HasMetadata(db); err != nil || files > 0 && !has {
+		_ = db.Close() // nothing was written
+		return nil, unreadable(dir, cmp.Or(err, missing))
+	}
+	return db, nil
+}
+
+// unreadable explains why a node without its metadata does not start: it would not know its queues, and would delete their
+// messages.
+func unreadable(dir string, err error) *failure {
+	return unopened("metadata in "+filepath.Join(dir, "meta"), dir, err)
+}
+
+// unopened explains why a node does not start on a directory.
+func unopened(what, dir string, err error) *failure {
+	why, _, _ := strings.Cut(err.Error(), "\n")
+	return &failure{code: exitData, text: fmt.Sprintf("%s cannot be read: %s", what, why), err: err,
+		remedy: "No message was touched. If the disk is at fault, repair it first; then put back a copy of the whole directory, or start on an empty one\n" +
+			"with --data-dir and keep this one. 'warren storage verify " + dir + "' tells what of the messages can be read."}
 }
 
 // lockDir makes sure that no other node uses a data directory.

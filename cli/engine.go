@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,17 +20,21 @@ import (
 
 // rooms are the broker's rooms joined into an engine.
 type rooms struct {
-	cfg     config.Config
-	pool    *queue.Pool
-	clock   *queue.Clock
-	db      *storage.DB
-	store   *queue.Store
-	broker  *broker.Broker
-	server  *server.Server
-	log     *slog.Logger
-	unlock  func()
-	serving atomic.Bool
-	cancel  context.CancelFunc
+	fs       storage.FS // of the data directory; nil: the operating system's
+	cfg      config.Config
+	pool     *queue.Pool
+	clock    *queue.Clock
+	db       *storage.DB
+	store    *queue.Store
+	ballast  *storage.Ballast
+	alarms   broker.Alarms
+	broker   *broker.Broker
+	server   *server.Server
+	log      *slog.Logger
+	unlock   func()
+	serving  atomic.Bool
+	watching sync.WaitGroup
+	cancel   context.CancelFunc
 }
 
 // trimEvery is how often memory that is not needed any more is given back.
@@ -61,6 +66,9 @@ func openEngine(cfg config.Config, version string, memory uint64, log *slog.Logg
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
 	go r.trim(ctx)
+	w := r.watch(memory)
+	w.look(time.Now())
+	r.watching.Go(func() { w.run(ctx) })
 	return r, nil
 }
 
@@ -114,6 +122,7 @@ func (r *rooms) Stop(ctx context.Context) error {
 	r.serving.Store(false)
 	r.cancel()
 	r.server.Shutdown(ctx)
+	r.watching.Wait()
 	return errors.Join(ctx.Err(), r.closeData())
 }
 

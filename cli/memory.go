@@ -13,7 +13,7 @@ import (
 
 // collectAt is the growth, in percent, at which the collector runs: the broker's garbage is small beside what it keeps, and
 // message bytes lie outside its heap.
-const collectAt = 150
+const collectAt = 60
 
 // floor lets the collector rest while the heap is small: it counts for the pace, and, never being touched, takes no memory.
 var floor = make([]byte, 24<<20)
@@ -68,4 +68,20 @@ func memoryTotal(cfg config.Config) uint64 {
 		total = 4 << 30
 	}
 	return total
+}
+
+// anonymousMemory is how much memory the process has that is no part of a file: what cannot be taken from it. 0 if nobody
+// tells.
+func anonymousMemory() uint64 {
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0
+	}
+	fields := strings.Fields(string(text))
+	if len(fields) < 3 {
+		return 0
+	}
+	resident, _ := strconv.ParseUint(fields[1], 10, 64)
+	shared, _ := strconv.ParseUint(fields[2], 10, 64)
+	return (resident - min(shared, resident)) * uint64(os.Getpagesize())
 }

@@ -136,6 +136,11 @@ func (n *node) serve(ctx context.Context, cfg config.Config, version string, mem
 		MemoryLimit: cfg.MemoryWatermark.Bytes(memory), DiskLimit: cfg.DiskFreeLimit.Bytes(memory), ConnectionMax: cfg.ConnectionMax,
 		DataDir: cfg.DataDir, ConfigFiles: some(cfg.File), LogFiles: some(cfg.Log.File), MaxBody: int64(cfg.HTTPMaxBody), Interval: cfg.StatisticsInterval,
 		MetricsAuth: cfg.MetricsAuth, PerObject: cfg.MetricsPerObject, Log: log}
+	if s, ok := n.engine.(interface {
+		Storage() management.StorageFigures
+	}); ok {
+		o.Storage = s.Storage
+	}
 	api := management.New(o)
 	n.running.Go(func() { api.Run(ctx) })
 	for _, l := range n.listeners {

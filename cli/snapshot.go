@@ -187,7 +187,13 @@ func (r *rooms) Bindings(vhost string) iter.Seq[*management.Binding] {
 }
 
 // Alarms implements management.Broker.
-func (r *rooms) Alarms() []management.Alarm { return nil }
+func (r *rooms) Alarms() []management.Alarm {
+	var list []management.Alarm
+	for _, name := range r.alarms.On().Names() {
+		list = append(list, management.Alarm{Resource: name})
+	}
+	return list
+}
 
 // Serving implements management.Broker.
 func (r *rooms) Serving() bool { return r.serving.Load() }

@@ -3,6 +3,7 @@ package cli
 import (
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"strings"
 	"time"
 
@@ -28,17 +29,18 @@ type overview struct {
 }
 
 type nodeInfo struct {
-	PID         string `json:"os_pid"`
-	Uptime      int64  `json:"uptime"`
-	MemoryUsed  uint64 `json:"mem_used"`
-	MemoryLimit uint64 `json:"mem_limit"`
-	MemoryAlarm bool   `json:"mem_alarm"`
-	DiskFree    uint64 `json:"disk_free"`
-	DiskLimit   uint64 `json:"disk_free_limit"`
-	DiskAlarm   bool   `json:"disk_free_alarm"`
-	FilesUsed   uint64 `json:"fd_used"`
-	FilesTotal  uint64 `json:"fd_total"`
-	DataDir     string `json:"db_dir"`
+	PID         string   `json:"os_pid"`
+	Uptime      int64    `json:"uptime"`
+	MemoryUsed  uint64   `json:"mem_used"`
+	MemoryLimit uint64   `json:"mem_limit"`
+	MemoryAlarm bool     `json:"mem_alarm"`
+	Alarms      []string `json:"alarms"`
+	DiskFree    uint64   `json:"disk_free"`
+	DiskLimit   uint64   `json:"disk_free_limit"`
+	DiskAlarm   bool     `json:"disk_free_alarm"`
+	FilesUsed   uint64   `json:"fd_used"`
+	FilesTotal  uint64   `json:"fd_total"`
+	DataDir     string   `json:"db_dir"`
 }
 
 func (p *program) statusCommand() *cobra.Command {
@@ -54,15 +56,29 @@ func (p *program) statusCommand() *cobra.Command {
 			if format != "" && format != "table" && format != "json" {
 				return usage("there is no format %q for a status; formats are table and json", format)
 			}
-			var about, nodes json.RawMessage
+			var about, nodes, connections json.RawMessage
 			if err := to.call(p, c, "GET", []string{"overview"}, nil, nil, &about); err != nil {
 				return err
 			}
 			if err := to.call(p, c, "GET", []string{"nodes"}, nil, nil, &nodes); err != nil {
 				return err
 			}
+			columns := url.Values{"columns": {"name,user,vhost,state"}}
+			if err := to.call(p, c, "GET", []string{"connections"}, columns, nil, &connections); err != nil {
+				return err
+			}
+			var all, kept []waiting
+			if err := json.Unmarshal(connections, &all); err != nil {
+				return &failure{code: exitSoftware, text: "the node's list of connections cannot be read: " + err.Error(), err: err}
+			}
+			kept = []waiting{}
+			for _, one := range all {
+				if one.State == "blocked" || one.State == "flow" {
+					kept = append(kept, one)
+				}
+			}
 			if format == "json" {
-				return printJSON(p.out, map[string]json.RawMessage{"overview": about, "nodes": nodes})
+				return printJSON(p.out, map[string]any{"overview": about, "nodes": nodes, "waiting": kept})
 			}
 			var o overview
 			var n []nodeInfo
@@ -72,7 +88,7 @@ func (p *program) statusCommand() *cobra.Command {
 			if err := json.Unmarshal(nodes, &n); err != nil || len(n) == 0 {
 				return &failure{code: exitSoftware, text: "the node's list of nodes cannot be read", err: err}
 			}
-			p.printStatus(&o, &n[0])
+			p.printStatus(&o, &n[0], kept)
 			return nil
 		},
 	}
@@ -81,7 +97,7 @@ func (p *program) statusCommand() *cobra.Command {
 	return c
 }
 
-func (p *program) printStatus(o *overview, n *nodeInfo) {
+func (p *program) printStatus(o *overview, n *nodeInfo, waiting []waiting) {
 	line := func(name, format string, a ...any) {
 		fmt.Fprintf(p.out, "%-12s "+format+"\n", append([]any{name}, a...)...)
 	}
@@ -97,19 +113,45 @@ func (p *program) printStatus(o *overview, n *nodeInfo) {
 	line("memory", "%s of %s", amount(n.MemoryUsed), amount(n.MemoryLimit))
 	line("disk free", "%s, at least %s needed", amount(n.DiskFree), amount(n.DiskLimit))
 	line("files", "%d of %d", n.FilesUsed, n.FilesTotal)
-	alarms := "none"
-	switch {
-	case n.MemoryAlarm && n.DiskAlarm:
-		alarms = "memory and disk: publishers are blocked"
-	case n.MemoryAlarm:
-		alarms = "memory: publishers are blocked"
-	case n.DiskAlarm:
-		alarms = "disk: publishers are blocked"
+	alarms := n.Alarms
+	if alarms == nil { // RabbitMQ's own
+		if n.MemoryAlarm {
+			alarms = append(alarms, "memory")
+		}
+		if n.DiskAlarm {
+			alarms = append(alarms, "disk")
+		}
 	}
-	line("alarms", "%s", alarms)
+	if len(alarms) == 0 {
+		line("alarms", "none")
+	} else {
+		line("alarms", "%s: publishers are blocked", strings.Join(alarms, ", "))
+	}
+	for i, w := range waiting {
+		if i == maxWaiting {
+			line("waiting", "… and %d more: 'warren connection list name state' shows all", len(waiting)-i)
+			break
+		}
+		why := "the node takes in no more for the moment"
+		if w.State == "blocked" {
+			why = "blocked by an alarm: " + strings.Join(alarms, ", ")
+		}
+		line("waiting", "%s (user %s, vhost %s): %s", w.Name, w.User, w.VHost, why)
+	}
 	line("totals", "%d connections, %d channels, %d consumers, %d queues, %d exchanges", o.Objects["connections"], o.Objects["channels"], o.Objects["consumers"], o.Objects["queues"], o.Objects["exchanges"])
 	line("messages", "%d ready, %d unacknowledged", o.Queues.Ready, o.Queues.Unacked)
 }
+
+// waiting is a connection whose publishes wait.
+type waiting struct {
+	Name  string `json:"name"`
+	User  string `json:"user"`
+	VHost string `json:"vhost"`
+	State string `json:"state"`
+}
+
+// maxWaiting is how many of them a status names.
+const maxWaiting = 10
 
 // bracket puts an IPv6 address in brackets.
 func bracket(host string) string {

@@ -9,6 +9,7 @@ import (
 	"github.com/warrenmq/warren/management"
 	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/server"
+	"github.com/warrenmq/warren/storage"
 )
 
 // What management sees of the AMQP server: connections, channels, consumers, and the counts of both rooms.
@@ -163,4 +164,23 @@ func (r *rooms) consumerShown(q *broker.Queue, c *broker.Consumer, active queue.
 		}
 	}
 	return v
+}
+
+// Storage tells management of the store.
+func (r *rooms) Storage() management.StorageFigures {
+	s := r.store.Stats()
+	f := management.StorageFigures{
+		JournalOctets: uint64(max(s.JournalOctets, 0)), JournalUnsynced: uint64(max(s.JournalUnsynced, 0)), JournalFaults: s.JournalFaults,
+		Syncs: histogram(s.Syncs), Flushes: histogram(s.Flushes), FlushFailures: s.FlushFailures, ConfirmsWaiting: s.Unconfirmed,
+		Runs: uint64(s.Runs.Runs), RunOctets: s.Runs.Octets, RunLive: s.Runs.Live, MessagesInMemory: uint64(max(r.pool.Messages(), 0)),
+		PoolInUse: uint64(max(r.pool.InUse(), 0)), PoolFree: uint64(r.pool.Free()), PoolBound: uint64(r.pool.Bound()),
+	}
+	if r.ballast.Held() {
+		f.Ballast = uint64(r.ballast.Size())
+	}
+	return f
+}
+
+func histogram(c storage.DurationCounts) management.Histogram {
+	return management.Histogram{Bounds: storage.DurationBuckets[:], Counts: c.Counts[:], Sum: c.Sum}
 }

@@ -83,10 +83,17 @@ type Config struct {
 
 	// MemoryBound is the most bytes of message data that are kept in memory. Past it publishers wait.
 	MemoryBound uint64
+	// FlushAt is how many bytes of messages in memory have the oldest written to disk; 0 is half of MemoryBound.
+	FlushAt uint64
+	// JournalMax is how many bytes of journal do; 0 is 256 MiB.
+	JournalMax uint64
 	// MemoryLimit is the soft limit given to the Go runtime, in bytes; 0: derived from MemoryWatermark. GOMEMLIMIT outranks it.
 	MemoryLimit uint64
 	// MemoryWatermark and DiskFreeLimit are the thresholds of the memory and disk alarms. Relative ones are of the memory available.
 	MemoryWatermark, DiskFreeLimit Threshold
+	// DiskBallast is the size of a file, in bytes, that is given up when the disk is full, so that acknowledgements, purges and
+	// deletions, which make room, can be written; 0: none.
+	DiskBallast uint64
 	// MemoryTotal, if not 0, is taken for the memory available instead of what the machine or its control group says.
 	MemoryTotal uint64
 	// StatisticsInterval is the distance of the samples from which rates are computed.
@@ -180,6 +187,7 @@ func Default() Config {
 		MemoryBound:           128 << 20,
 		MemoryWatermark:       Threshold{Relative: 0.6},
 		DiskFreeLimit:         Threshold{Absolute: 50_000_000},
+		DiskBallast:           32 << 20,
 		StatisticsInterval:    5 * time.Second,
 		HTTPMaxBody:           10_000_000,
 		PermitTransientQueues: true,

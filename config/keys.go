@@ -198,6 +198,9 @@ var keys = []key{
 	{"warren.node_name", func(d *draft, _, v string) error { d.NodeName = v; return nil }},
 	{"warren.ports_file", func(d *draft, _, v string) error { d.PortsFile = v; return nil }},
 	{"warren.memory_bound", func(d *draft, _, v string) (err error) { d.MemoryBound, err = parseBytes(v); return err }},
+	{"warren.flush_at", func(d *draft, _, v string) (err error) { d.FlushAt, err = parseBytes(v); return err }},
+	{"warren.journal_max", func(d *draft, _, v string) (err error) { d.JournalMax, err = parseBytes(v); return err }},
+	{"warren.disk_ballast", func(d *draft, _, v string) (err error) { d.DiskBallast, err = parseBytes(v); return err }},
 	{"warren.memory_limit", func(d *draft, _, v string) (err error) { d.MemoryLimit, err = parseBytes(v); return err }},
 }
 

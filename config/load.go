@@ -164,6 +164,12 @@ func (d *draft) check() (problems []error) {
 			problems = append(problems, fmt.Errorf("%s is empty", v.name))
 		}
 	}
+	if d.FlushAt != 0 && d.FlushAt < 1<<18 {
+		problems = append(problems, fmt.Errorf("warren.flush_at is %d bytes; at least 256KiB is needed", d.FlushAt))
+	}
+	if d.JournalMax != 0 && d.JournalMax < 1<<20 {
+		problems = append(problems, fmt.Errorf("warren.journal_max is %d bytes; at least 1MiB is needed", d.JournalMax))
+	}
 	if d.MemoryBound < 1<<20 {
 		problems = append(problems, fmt.Errorf("warren.memory_bound is %d bytes; at least 1MiB is needed", d.MemoryBound))
 	}

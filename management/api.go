@@ -36,8 +36,10 @@ type Options struct {
 	// MemoryLimit and DiskLimit are the alarms' thresholds, in bytes. ConnectionMax is the node's bound, 0 for none.
 	MemoryLimit, DiskLimit uint64
 	ConnectionMax          int
-	DataDir                string
-	ConfigFiles, LogFiles  []string
+	// Storage returns the figures of the node's storage; nil: it has none.
+	Storage               func() StorageFigures
+	DataDir               string
+	ConfigFiles, LogFiles []string
 	// MaxBody bounds request bodies, in bytes; 0 means 10,000,000.
 	MaxBody int64
 	// Interval is the time between samples; 0 means 5 s.

@@ -293,5 +293,6 @@ type Consumer struct {
 	Timeout time.Duration
 }
 
-// Alarm is a resource that ran low: memory or disk.
+// Alarm is a resource that ran low: memory or disk; or storage, when the disk takes no writes. RabbitMQ has no such alarm: where
+// there is room for its own only, it is the disk's.
 type Alarm struct{ Resource string }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
@@ -68,7 +69,10 @@ func metricsFake() *fake {
 }
 
 func TestAggregatedMetrics(t *testing.T) {
-	api := New(Options{Broker: metricsFake(), Node: "warren@test", ProductVersion: "0.1.0", MemoryLimit: 100, DiskLimit: 200})
+	api := New(Options{Broker: metricsFake(), Node: "warren@test", ProductVersion: "0.1.0", MemoryLimit: 100, DiskLimit: 200, Storage: func() StorageFigures {
+		return StorageFigures{JournalOctets: 7, RunLive: 4, MessagesInMemory: 1,
+			Syncs: Histogram{Bounds: []time.Duration{time.Millisecond, time.Second}, Counts: []uint64{1, 0, 2}, Sum: 1500 * time.Millisecond}}
+	}})
 	text := scrape(t, api, "/metrics")
 	for _, want := range []string{
 		`rabbitmq_identity_info{rabbitmq_node="warren@test",rabbitmq_cluster="warren@test",rabbitmq_cluster_permanent_id="warren@test",rabbitmq_endpoint="aggregated"} 1`,
@@ -89,6 +93,13 @@ func TestAggregatedMetrics(t *testing.T) {
 		`rabbitmq_message_size_bytes_bucket{protocol="amqp091",le="+Inf"} 12`, `rabbitmq_message_size_bytes_count{protocol="amqp091"} 12`,
 		"rabbitmq_alarms_memory_used_watermark 0", "rabbitmq_resident_memory_limit_bytes 100", "rabbitmq_disk_space_available_limit_bytes 200",
 	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("no line %s", want)
+		}
+	}
+	for _, want := range []string{`warren_alarm{resource="storage"} 0`, "warren_journal_bytes 7", `warren_journal_sync_seconds_bucket{le="0.001"} 1`,
+		`warren_journal_sync_seconds_bucket{le="+Inf"} 3`, "warren_journal_sync_seconds_sum 1.5", "warren_journal_sync_seconds_count 3",
+		"# TYPE warren_flush_seconds histogram", "warren_messages_in_memory 1", "warren_messages_on_disk_only 2", "warren_run_live_bytes 4"} {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("no line %s", want)
 		}

@@ -26,6 +26,7 @@ type nodeView struct {
 	DiskFree          uint64           `json:"disk_free"`
 	DiskFreeLimit     uint64           `json:"disk_free_limit"`
 	DiskFreeAlarm     bool             `json:"disk_free_alarm"`
+	Alarms            []string         `json:"alarms"` // ours: all that are in effect
 	FDUsed            uint64           `json:"fd_used"`
 	FDTotal           uint64           `json:"fd_total"`
 	SocketsUsed       uint64           `json:"sockets_used"`
@@ -53,12 +54,12 @@ func (a *API) nodeView() nodeView {
 	var counts Counts
 	a.Broker.Counts(&counts)
 	rates, usage := a.samples.node(), usageOf(a.DataDir)
-	alarmed := func(resource string) bool { return slices.Contains(a.Broker.Alarms(), Alarm{resource}) }
+	alarms := a.alarmNames()
 	v := nodeView{
 		Name: a.Node, Type: "disc", Running: true, Draining: !a.Broker.Serving(), PID: strconv.Itoa(os.Getpid()), Uptime: a.uptime().Milliseconds(),
 		Processors: runtime.GOMAXPROCS(0), RatesMode: "basic", Partitions: []string{},
-		MemoryUsed: usage.resident, MemoryLimit: a.MemoryLimit, MemoryAlarm: alarmed("memory"), MemoryStrategy: "rss",
-		DiskFree: usage.diskFree, DiskFreeLimit: a.DiskLimit, DiskFreeAlarm: alarmed("disk"),
+		MemoryUsed: usage.resident, MemoryLimit: a.MemoryLimit, MemoryAlarm: slices.Contains(alarms, "memory"), MemoryStrategy: "rss",
+		DiskFree: usage.diskFree, DiskFreeLimit: a.DiskLimit, DiskFreeAlarm: lowDisk(alarms), Alarms: alarms,
 		FDUsed: usage.files, FDTotal: usage.maxFiles, SocketsUsed: a.Broker.Totals().Connections,
 		ProcUsed: runtime.NumGoroutine(), ProcTotal: 1 << 20, GCRuns: usage.collections,
 		ExchangeTypes: exchangeTypes, AuthMechanisms: []capabilityView{}, Applications: []struct{}{}, Contexts: list(a.contexts()),
@@ -69,6 +70,20 @@ func (a *API) nodeView() nodeView {
 		v.AuthMechanisms = append(v.AuthMechanisms, capabilityView{name, "SASL " + name + " authentication mechanism", true})
 	}
 	return v
+}
+
+// alarmNames are the resources that have run low.
+func (a *API) alarmNames() []string {
+	names := []string{}
+	for _, alarm := range a.Broker.Alarms() {
+		names = append(names, alarm.Resource)
+	}
+	return names
+}
+
+// lowDisk says whether RabbitMQ would show its disk alarm.
+func lowDisk(alarms []string) bool {
+	return slices.Contains(alarms, "disk") || slices.Contains(alarms, "storage")
 }
 
 func (a *API) nodes(r *request) { a.answer(r, []nodeView{a.nodeView()}) }

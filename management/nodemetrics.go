@@ -30,17 +30,14 @@ func (a *API) nodeMetrics(e *exposition, counts *Counts, totals *Totals) {
 	a.churnMetrics(e, "rabbitmq_", counts)
 	a.globalMetrics(e, counts, totals)
 
-	alarms := a.Broker.Alarms()
-	alarm := func(name, resource, help string) {
-		value := 0.0
-		if slices.Contains(alarms, Alarm{resource}) {
-			value = 1
-		}
-		e.one(name, untyped, help, value)
+	alarms := a.alarmNames()
+	e.one("rabbitmq_alarms_memory_used_watermark", untyped, "1 while the node uses more memory than it may", truth(slices.Contains(alarms, "memory")))
+	e.one("rabbitmq_alarms_free_disk_space_watermark", untyped, "1 while less of the disk is free than must be, or it takes no writes", truth(lowDisk(alarms)))
+	e.one("rabbitmq_alarms_file_descriptor_limit", untyped, "1 while the node has run out of file descriptors", 0)
+	e.family("warren_alarm", gauge, "1 while publishers are blocked because the resource has run low")
+	for _, resource := range []string{"memory", "disk", "storage"} {
+		e.sample("", labels("resource", resource), truth(slices.Contains(alarms, resource)))
 	}
-	alarm("rabbitmq_alarms_memory_used_watermark", "memory", "1 while the node uses more memory than it may")
-	alarm("rabbitmq_alarms_free_disk_space_watermark", "disk", "1 while less of the disk is free than must be")
-	alarm("rabbitmq_alarms_file_descriptor_limit", "file_descriptors", "1 while the node has run out of file descriptors")
 	e.one("rabbitmq_unreachable_cluster_peers_count", gauge, "Nodes of the cluster that cannot be reached", 0)
 
 	u := usageOf(a.DataDir)
@@ -53,12 +50,22 @@ func (a *API) nodeMetrics(e *exposition, counts *Counts, totals *Totals) {
 	e.one("rabbitmq_erlang_uptime_seconds", gauge, "Time since the node started", a.uptime().Seconds())
 	e.one("warren_message_memory_bytes", gauge, "Memory that messages occupy", float64(totals.MemoryBytes))
 
+	a.storageMetrics(e, totals)
+
 	e.family("rabbitmq_auth_attempts_total", counter, "Logins that were tried")
 	e.sample("", labels("protocol", "amqp091"), float64(counts.AuthAttempts))
 	e.family("rabbitmq_auth_attempts_succeeded_total", counter, "Logins that succeeded")
 	e.sample("", labels("protocol", "amqp091"), float64(counts.AuthSucceeded))
 	e.family("rabbitmq_auth_attempts_failed_total", counter, "Logins that failed")
 	e.sample("", labels("protocol", "amqp091"), float64(counts.AuthFailed))
+}
+
+// truth is a truth value as Prometheus has it.
+func truth(v bool) float64 {
+	if v {
+		return 1
+	}
+	return 0
 }
 
 func (a *API) churnMetrics(e *exposition, prefix string, c *Counts) {

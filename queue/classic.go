@@ -53,22 +53,26 @@ type Classic struct {
 	deleted     bool
 	continuing  bool
 	appointment Appointment
+	pressure    pressure
 
 	// With a Store. The first three are set when the queue is made.
-	store     *Store
-	id        storage.LogID
-	durable   bool
-	back      *comeback    // until it has come back
-	mark      storage.Mark // of what the last command journaled
-	journaled bool         // something of the queue may be in the journal
-	changed   bool         // since the last consumption record
-	dirty     bool         // in store.dirty
-	loading   bool         // a worker reads for it
-	ahead     int          // octets read at a time
-	limbo     int          // dead letters that have left and not arrived
-	gone      []SeqRange   // of the last command
-	got       Seq          // settled by a Get
-	waiting   []func()     // gets that wait for what is read
+	store      *Store
+	id         storage.LogID
+	durable    bool
+	back       *comeback    // until it has come back
+	mark       storage.Mark // of what the last command journaled
+	journaled  bool         // something of the queue may be in the journal
+	changed    bool         // since the last consumption record
+	dirty      bool         // in store.dirty
+	loading    bool         // a worker reads for it
+	ahead      int          // octets read at a time
+	drops      int          // times that what was read ahead was let go
+	limbo      []leaving    // dead letters that have left and not arrived
+	lastLeft   uint64       // ticket given out last in limbo
+	leftBefore uint64       // the same, when the running flush began
+	gone       []SeqRange   // of the last command
+	got        Seq          // settled by a Get
+	waiting    []func()     // gets that wait for what is read
 }
 
 // maxLocked is how many messages are handled before the lock is given to others.
@@ -86,6 +90,7 @@ func NewClassic(rules Rules, config Config, pool *Pool, clock *Clock, dead DeadL
 type aftermath struct {
 	letters   []DeadLetter
 	ranges    []SeqRange // theirs
+	ticket    uint64     // of ranges, in limbo
 	cold      []coldLetters
 	cancelled []Outlet
 	release   Releaser
@@ -116,6 +121,10 @@ func (q *Classic) carryOut(batch []Message, w *Wake) *aftermath {
 	after := aftermaths.Get().(*aftermath)
 	after.release.Pool = q.pool
 	fx := &q.fx
+	if len(q.log.fresh) > 0 { // before the effects, by which a message may leave in the command that brought it
+		q.store.soil(q) // before the journal: a flush that cuts the record sees the queue
+		q.journalEnqueued()
+	}
 	q.gone = q.gone[:0]
 	if q.got != 0 {
 		q.goes(q.got)
@@ -169,34 +178,33 @@ func (q *Classic) discardUnder(after *aftermath, batch []Message) {
 		q.log.remove(d.SeqRange, func(seq Seq, m *Message) {
 			after.letters = append(after.letters, DeadLetter{*m, d.Reason, d.Failed})
 			if seq > next {
-				after.cold = append(after.cold, coldLetters{SeqRange{next, seq - 1}, d.Reason, d.Failed})
+				after.cold = append(after.cold, coldLetters{SeqRange: SeqRange{next, seq - 1}, reason: d.Reason, failed: d.Failed})
 			}
 			next = seq + 1
+			if n := len(after.ranges); n > 0 && after.ranges[n-1].Last+1 == seq {
+				after.ranges[n-1].Last = seq
+			} else {
+				after.ranges = append(after.ranges, SeqRange{seq, seq})
+			}
 		})
-		if next <= d.Last && q.log.cold(next) {
-			after.cold = append(after.cold, coldLetters{SeqRange{next, d.Last}, d.Reason, d.Failed})
+		if next <= d.Last {
+			after.cold = append(after.cold, coldLetters{SeqRange: SeqRange{next, d.Last}, reason: d.Reason, failed: d.Failed})
 		}
-		after.ranges = append(after.ranges, d.SeqRange)
 	}
 	if q.store == nil {
-		after.cold = after.cold[:0]
+		after.cold, after.ranges = after.cold[:0], after.ranges[:0]
 	}
 }
 
-// keep does what a store is there for: what was put and what is gone enter the journal, and what the machine waits for
-// will be read. Called with q.mu held.
+// keep does what a store is there for: what is gone enters the journal, what goes to other queues first is remembered, and
+// what the machine waits for will be read. Called with q.mu held.
 func (q *Classic) keep(after *aftermath) {
-	if len(q.log.fresh) > 0 {
-		q.journalEnqueued()
-		q.store.soil(q)
+	q.journalGone(q.gone)
+	for i := range after.cold {
+		after.cold[i].ticket = q.leave(after.cold[i].SeqRange)
 	}
-	if len(q.gone) > 0 && q.journaled {
-		q.journalGone(q.gone)
-		q.changed = true
-		q.store.soil(q)
-	}
-	if len(after.cold) > 0 || len(after.ranges) > 0 {
-		q.limbo++
+	if len(after.ranges) > 0 {
+		after.ticket = q.leave(after.ranges...)
 	}
 	if !q.loading && q.state.Cold() {
 		q.loading, after.load = true, true
@@ -260,19 +268,20 @@ func (q *Classic) goes(seq Seq) {
 // finish does what carryOut left. Called without locks.
 func (q *Classic) finish(after *aftermath, w *Wake) {
 	after.release.Flush()
-	q.pool.Charge(after.waiting * waitingCost)
+	q.pool.chargeWaiting(after.waiting)
 	if len(after.cold) > 0 {
 		cold := append([]coldLetters(nil), after.cold...)
-		letters, ranges := append([]DeadLetter(nil), after.letters...), append([]SeqRange(nil), after.ranges...)
+		letters, ticket := append([]DeadLetter(nil), after.letters...), after.ticket
 		q.store.loads.do(func(c *storage.Cursor) {
 			q.readLetters(c, cold)
 			var w Wake
-			q.send(letters, ranges, &w)
+			q.send(letters, ticket, &w)
 			w.Flush()
 		})
-	} else if len(after.letters) > 0 || len(after.ranges) > 0 {
-		q.send(after.letters, after.ranges, w)
+	} else if len(after.letters) > 0 || after.ticket != 0 {
+		q.send(after.letters, after.ticket, w)
 	}
+	after.ticket = 0
 	after.cold, after.letters, after.ranges = after.cold[:0], after.letters[:0], after.ranges[:0]
 	for i, out := range after.cancelled {
 		out.Cancelled(w)
@@ -291,38 +300,20 @@ func (q *Classic) finish(after *aftermath, w *Wake) {
 }
 
 // send hands messages on to where dead letters go. The journal learns that they are gone when they have arrived there.
-func (q *Classic) send(letters []DeadLetter, ranges []SeqRange, w *Wake) {
-	if q.dead == nil {
+func (q *Classic) send(letters []DeadLetter, ticket uint64, w *Wake) {
+	switch {
+	case q.dead == nil:
 		release := Releaser{Pool: q.pool}
 		for i := range letters {
 			release.Add(letters[i].Message.Ref.Slab)
 		}
 		release.Flush()
-		q.arrived(ranges)
-		return
-	}
-	if q.store == nil || len(ranges) == 0 {
+		q.arrived(ticket)
+	case ticket == 0:
 		q.dead.Discard(letters, w, nil)
-		return
+	default:
+		q.dead.Discard(letters, w, func() { q.arrived(ticket) })
 	}
-	own := append([]SeqRange(nil), ranges...)
-	q.dead.Discard(letters, w, func() { q.arrived(own) })
-}
-
-// arrived notes that dead letters are in their new queues.
-func (q *Classic) arrived(ranges []SeqRange) {
-	if q.store == nil || len(ranges) == 0 {
-		return
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.deleted {
-		return
-	}
-	q.journalGone(ranges)
-	q.changed = true
-	q.limbo--
-	q.store.soil(q)
 }
 
 // goOn continues a command that stopped at its limit of effects, step by step, so that others get the lock in between.
@@ -354,11 +345,11 @@ func (q *Classic) Publish(b *Batch, w *Wake) {
 		if b.Confirms != nil {
 			numbers = b.Numbers[from:to]
 		}
-		q.publish(b.Messages[from:to], numbers, b.Confirms, w)
+		b.Pressed = q.publish(b.Messages[from:to], numbers, b.Confirms, w)
 	}
 }
 
-func (q *Classic) publish(batch []Message, numbers []uint64, confirms Confirms, w *Wake) {
+func (q *Classic) publish(batch []Message, numbers []uint64, confirms Confirms, w *Wake) (pressed bool) {
 	now := q.clock.Now()
 	q.mu.Lock()
 	if q.deleted { // a message for a queue that is gone counts as taken care of
@@ -369,7 +360,7 @@ func (q *Classic) publish(batch []Message, numbers []uint64, confirms Confirms, 
 		}
 		release.Flush()
 		q.confirm(0, confirms, numbers, nil, w)
-		return
+		return false
 	}
 	q.fx.Reset()
 	q.state.Publish(now, batch, &q.fx)
@@ -377,9 +368,11 @@ func (q *Classic) publish(batch []Message, numbers []uint64, confirms Confirms, 
 	refused := q.refused(batch, after)
 	mark := q.mark
 	q.mark = 0
+	pressed = q.pressure.look(now, &q.state.stats)
 	q.mu.Unlock()
 	q.finish(after, w)
 	q.confirm(mark, confirms, numbers, refused, w)
+	return pressed
 }
 
 // refused are the indexes of the messages that the queue did not take, ascending. Those that are not dead-lettered are
@@ -523,7 +516,7 @@ func (q *Classic) Delete(ifUnused, ifEmpty bool, w *Wake, done func(uint64, erro
 	release := Releaser{Pool: q.pool}
 	log.each(func(m *Message) { release.Add(m.Ref.Slab) })
 	release.Flush()
-	q.pool.Charge(-log.len() * waitingCost)
+	q.pool.chargeWaiting(-log.len())
 	for _, retry := range waiting {
 		retry()
 	}

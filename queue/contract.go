@@ -18,6 +18,8 @@ type Batch struct {
 	Numbers []uint64
 	// Confirms hears of every number exactly once, during Publish or later. Nil on a channel without confirms.
 	Confirms Confirms
+	// Pressed is set by Publish when the queue's consumers are at work and cannot keep up: the publisher should rest.
+	Pressed bool
 }
 
 // Confirms is the publishing channel's side of publisher confirms and of tx.commit.

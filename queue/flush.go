@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"iter"
+	"maps"
 	"slices"
 	"time"
 
@@ -12,13 +13,15 @@ import (
 )
 
 const (
-	// epochOctets is how much is admitted into memory before a new epoch begins.
-	epochOctets = 16 << 20
+	// maxEpoch is how many octets are admitted into memory before a new epoch begins, unless memory is small.
+	maxEpoch = 16 << 20
 	// maxEpochAge is how long something may stay in the journal while nothing else calls for a flush.
 	maxEpochAge = 5 * time.Minute
 	// flushStep is how many messages of a queue are looked at under its lock at a time.
 	flushStep = 4096
 )
+
+func (s *Store) epochOctets() int64 { return min(maxEpoch, s.o.FlushAt/4) }
 
 // wakeFlusher has the flusher look whether there is something to do.
 func (s *Store) wakeFlusher() {
@@ -42,7 +45,7 @@ func (s *Store) flusher(ctx context.Context) {
 		case <-s.kick:
 		case <-tick.C:
 		}
-		if now := s.pool.Admitted(); now-admitted >= epochOctets || time.Since(cut) >= maxEpochAge {
+		if now := s.pool.Admitted(); now-admitted >= s.epochOctets() || time.Since(cut) >= maxEpochAge {
 			s.journal.Rotate()
 			admitted, cut = now, time.Now()
 		}
@@ -56,7 +59,8 @@ func (s *Store) flusher(ctx context.Context) {
 				s.o.Log.Error("messages could not be moved to disk; it will be tried again", "error", err.Error())
 				break
 			}
-			if s.pool.InUse()+s.journal.Size() >= before { // nothing gained: what is left is in use
+			if s.pool.InUse()+s.journal.Size() >= before { // nothing gained: what is left is in use, or was read ahead
+				s.dropAhead()
 				break
 			}
 		}
@@ -80,6 +84,16 @@ func (s *Store) compactor(ctx context.Context) {
 	}
 }
 
+// dropAhead has all queues let go of what was read ahead for them.
+func (s *Store) dropAhead() {
+	s.mu.Lock()
+	queues := slices.Collect(maps.Values(s.queues))
+	s.mu.Unlock()
+	for _, q := range queues {
+		q.dropAhead()
+	}
+}
+
 // flushDue reports whether memory or journal have passed their marks.
 func (s *Store) flushDue() bool {
 	return s.pool.InUse() > s.o.FlushAt || s.journal.Size() > s.o.JournalMax
@@ -87,6 +101,17 @@ func (s *Store) flushDue() bool {
 
 // flush moves what is still alive of the epochs up to upTo from memory to runs, and cuts the journal behind them.
 func (s *Store) flush(upTo storage.Epoch) error {
+	begun := time.Now()
+	err := s.flushEpochs(upTo)
+	if err == nil {
+		s.flushTimes.Add(time.Since(begun))
+	} else {
+		s.flushFailures.Add(1)
+	}
+	return err
+}
+
+func (s *Store) flushEpochs(upTo storage.Epoch) error {
 	s.mu.Lock()
 	queues := make([]*Classic, 0, len(s.dirty))
 	for q := range s.dirty {
@@ -121,11 +146,19 @@ func (s *Store) flush(upTo storage.Epoch) error {
 	s.mu.Lock()
 	next := s.nextRun
 	s.mu.Unlock()
+	s.reached.mark = s.journal.Synced()
+	batch.Set(keyReached, s.reached.encode())
 	batch.Set(keyEpoch, binary.LittleEndian.AppendUint64(nil, uint64(upTo+1)))
 	batch.Set(keyNextRun, binary.LittleEndian.AppendUint64(nil, uint64(next)))
-	if err := s.o.DB.Commit(&batch, true); err != nil {
+	if err := s.settleJournal(); err != nil {
 		f.abort()
+		s.mu.Lock()
+		s.gone = append(s.gone, gone...)
+		s.mu.Unlock()
 		return err
+	}
+	if err := s.o.DB.Commit(&batch, true); err != nil {
+		return err // the run stays: nobody knows whether it is registered
 	}
 	for _, part := range []*flushPart{&f.durable, &f.transient} {
 		if part.run != nil {
@@ -139,6 +172,21 @@ func (s *Store) flush(upTo storage.Epoch) error {
 		s.o.Log.Warn("journal files were not removed", "error", err.Error())
 	}
 	return s.sweep()
+}
+
+// settleJournal returns when everything is synced that has been appended. What tells the database of the state of queues
+// calls it first: a message that the database knows to be gone may have gone to another queue, and be nowhere but in what
+// the journal has not written yet.
+func (s *Store) settleJournal() error {
+	mark := s.journal.Appended()
+	s.journal.Commit(mark)
+	for s.journal.Synced() < mark {
+		if err := s.journal.Err(); err != nil {
+			return err
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+	return nil
 }
 
 // flush is one flush on its way: a run for what must survive, and one for what need not.
@@ -156,8 +204,7 @@ type flushPart struct {
 func (f *flush) write(queues []*Classic, upTo storage.Epoch) error {
 	var batch []flushed
 	for _, q := range queues {
-		q.beginFlush()
-		for level := range q.log.levels {
+		for level := range q.beginFlush() {
 			for after := uint64(0); ; {
 				var done bool
 				batch, after, done = q.collect(batch[:0], uint8(level), after, upTo)
@@ -229,13 +276,15 @@ func (f *flush) abort() {
 	}
 }
 
-// beginFlush notes that nothing of the queue has been seen yet.
-func (q *Classic) beginFlush() {
+// beginFlush notes that nothing of the queue has been seen yet, and returns how many levels there are to see.
+func (q *Classic) beginFlush() (levels int) {
 	q.mu.Lock()
+	defer q.mu.Unlock()
 	for i := range q.log.levels {
 		q.log.levels[i].flushing = 0
 	}
-	q.mu.Unlock()
+	q.leftBefore = q.lastLeft
+	return len(q.log.levels)
 }
 
 // collect appends the next messages behind a place of a level that are of epochs up to upTo, with a reference each. They
@@ -263,27 +312,19 @@ func (q *Classic) collect(dst []flushed, level uint8, after uint64, upTo storage
 }
 
 // record appends the queue's consumption record behind the journal's position that it speaks of; nil if the queue has
-// none. Dead letters on their way are waited for: they are in neither of the two queues for a moment.
+// none.
 func (q *Classic) record(dst []byte) []byte {
 	if !q.durable {
 		return nil
 	}
-	for {
-		q.mu.Lock()
-		if q.deleted {
-			q.mu.Unlock()
-			return nil
-		}
-		if q.limbo == 0 {
-			break
-		}
-		q.mu.Unlock()
-		time.Sleep(time.Millisecond)
-	}
+	q.awaitLimbo()
 	defer q.mu.Unlock()
+	if q.deleted {
+		return nil
+	}
 	q.changed = false
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(q.store.journal.Appended()))
-	return q.state.Encode(dst)
+	return q.state.encode(dst, q.inLimbo())
 }
 
 // flushed is told that what collect returned is on disk: it leaves memory.
@@ -313,7 +354,7 @@ func (q *Classic) flushed() {
 	}
 	q.mu.Unlock()
 	release.Flush()
-	q.pool.Charge(waiting * waitingCost)
+	q.pool.chargeWaiting(waiting)
 }
 
 // alive says which places of a log may still be needed.
@@ -340,7 +381,7 @@ func (q *Classic) living() Living {
 	if q.deleted {
 		return nil
 	}
-	return q.state.Living(nil)
+	return q.state.living(nil, q.inLimbo())
 }
 
 // sweep deletes runs that nobody needs.
@@ -353,6 +394,9 @@ func (s *Store) sweep() error {
 	var batch storage.Batch
 	for _, id := range dead {
 		batch.Delete(runKey(id))
+	}
+	if err := s.settleJournal(); err != nil {
+		return err
 	}
 	if err := s.o.DB.Commit(&batch, true); err != nil {
 		return err
@@ -388,11 +432,14 @@ func (s *Store) compact(ctx context.Context) {
 		if run != nil && !run.Transient() {
 			batch.Set(runKey(id), nil)
 		}
-		if err := s.o.DB.Commit(&batch, true); err != nil {
-			s.o.Log.Error("a run was not registered", "error", err.Error())
+		if err := s.settleJournal(); err != nil {
 			if run != nil {
 				_ = s.runs.Discard(run) // the next start deletes it
 			}
+			return
+		}
+		if err := s.o.DB.Commit(&batch, true); err != nil { // the run stays: nobody knows whether it is registered
+			s.o.Log.Error("a run was not registered", "error", err.Error())
 			return
 		}
 		if err := s.runs.Replace(run, victims); err != nil {

@@ -111,6 +111,8 @@ func (q *Classic) journalGone(ranges []SeqRange) {
 	if !q.journaled || len(ranges) == 0 {
 		return
 	}
+	q.changed = true
+	q.store.soil(q) // first: a flush that cuts the record sees the queue
 	q.store.journal.AppendFunc(recordGone, 8+16*len(ranges), func(dst []byte) []byte {
 		dst = binary.LittleEndian.AppendUint64(dst, uint64(q.id))
 		for _, r := range ranges {

@@ -13,9 +13,12 @@ type Living []SeqRange
 
 // Living appends what may be alive to dst[:0]: all places behind the cursors, and what is in flight or returned. It takes
 // n log n of the latter, nothing for the backlog.
-func (s *State) Living(dst Living) Living {
+func (s *State) Living(dst Living) Living { return s.living(dst, nil) }
+
+// living is Living; what is leaving is alive.
+func (s *State) living(dst Living, leaving []SeqRange) Living {
 	dst = dst[:0]
-	list := s.exceptions(nil)
+	list := s.exceptions(nil, leaving)
 	slices.SortFunc(list, bySeq)
 	add := func(r SeqRange) {
 		if n := len(dst); n > 0 && dst[n-1].Last+1 == r.First {
@@ -72,8 +75,8 @@ func (l Living) seek(seq Seq) int {
 func (s *State) Cursor(level uint8) Seq { return seqOf(level, s.levels[level].after) }
 
 // exceptions appends to dst what is alive at or before the cursors, in the order in which it would be served if all
-// consumers were gone, and with the counts that it would have then.
-func (s *State) exceptions(dst []flight) []flight {
+// consumers were gone, and with the counts that it would have then. What is leaving is among them.
+func (s *State) exceptions(dst []flight, leaving []SeqRange) []flight {
 	for _, f := range s.returns.Range(0, s.turns) {
 		dst = append(dst, *f)
 	}
@@ -90,8 +93,15 @@ func (s *State) exceptions(dst []flight) []flight {
 			dst = append(dst, back)
 		}
 	}
+	for _, r := range leaving {
+		for seq := r.First; seq <= r.Last; seq++ {
+			dst = append(dst, flight{seq: seq})
+		}
+	}
 	slices.SortFunc(dst[listed:], bySeq)
 	return dst
 }
+
+func bySeqFirst(a, b SeqRange) int { return cmp.Compare(a.First, b.First) }
 
 func bySeq(a, b flight) int { return cmp.Compare(a.seq, b.seq) }

@@ -11,8 +11,8 @@ import (
 
 const (
 	loaders  = 2        // I/O workers
-	minAhead = 64 << 10 // octets read ahead for a queue at first
-	maxAhead = 1 << 20  // while its consumers keep asking
+	minAhead = 16 << 10 // octets read ahead for a queue at first
+	maxAhead = SlabSize // while its consumers keep asking
 	allAhead = 32 << 20 // for all queues together
 )
 
@@ -24,7 +24,13 @@ type loader struct {
 	more    sync.Cond
 	work    []func(*storage.Cursor)
 	closing bool
-	busy    int // queues that have something read ahead, roughly
+}
+
+// share is how much may be read ahead for one queue, given how many wait.
+func (l *loader) share() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return max(allAhead/(len(l.work)+loaders), minAhead)
 }
 
 func (l *loader) start(ctx context.Context, running *sync.WaitGroup) {
@@ -54,7 +60,7 @@ func (l *loader) run() {
 		for len(l.work) == 0 && !l.closing {
 			l.more.Wait()
 		}
-		if l.closing {
+		if len(l.work) == 0 { // what was begun is finished: dead letters may be on their way
 			l.mu.Unlock()
 			return
 		}
@@ -65,6 +71,13 @@ func (l *loader) run() {
 	}
 }
 
+// ends reports whether the store is being closed.
+func (l *loader) ends() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closing
+}
+
 // do has a worker run f.
 func (l *loader) do(f func(*storage.Cursor)) {
 	l.mu.Lock()
@@ -73,41 +86,40 @@ func (l *loader) do(f func(*storage.Cursor)) {
 	l.mu.Unlock()
 }
 
-// chunks are slabs that a cursor reads into; each message read holds a reference to its own.
+// chunks is memory that a cursor reads into; each message read holds a reference to its own.
 type chunks struct {
-	pool  *Pool
-	slabs []*Slab
+	pool *Pool
+	refs []Ref
 }
 
 func (c *chunks) alloc(n int) []byte {
-	var s *Slab
-	if n <= SlabSize {
-		s = c.pool.Get()
-	} else {
-		s = c.pool.GetBig(n)
+	if n <= SlabSize/4 || n > SlabSize {
+		ref, b := c.pool.Room(n, 1)
+		c.refs = append(c.refs, ref)
+		return b
 	}
-	c.slabs = append(c.slabs, s)
+	s := c.pool.Get()
+	c.refs = append(c.refs, Ref{Slab: s.ID, Len: uint32(n)})
 	return s.Buf[:n]
 }
 
 // message is the message that a record in chunk holds, with a reference.
 func (c *chunks) message(chunk, offset int, r *storage.Record) resident {
-	s := c.slabs[chunk]
-	c.pool.Hold(s.ID, 1)
+	at := c.refs[chunk]
+	c.pool.Hold(at.Slab, 1)
 	return resident{
 		expiry: Time(r.Expiry),
 		message: Message{
-			Ref: Ref{Slab: s.ID, Off: uint32(offset), Len: uint32(len(r.Bytes))}, Size: r.Size, TTL: -1, Priority: r.Priority, Flags: Flags(r.Flags),
+			Ref: Ref{Slab: at.Slab, Off: at.Off + uint32(offset), Len: uint32(len(r.Bytes))}, Size: r.Size, TTL: -1, Priority: r.Priority, Flags: Flags(r.Flags),
 		},
 	}
 }
 
 func (c *chunks) release() {
-	for i, s := range c.slabs {
-		c.pool.Release(s.ID, 1)
-		c.slabs[i] = nil
+	for _, r := range c.refs {
+		c.pool.Release(r.Slab, 1)
 	}
-	c.slabs = c.slabs[:0]
+	c.refs = c.refs[:0]
 }
 
 // read is a message that was read from disk.
@@ -135,15 +147,17 @@ func (q *Classic) load(cursor *storage.Cursor) {
 			return
 		}
 		from, to, size := want, want, 1
-		if want > q.state.Cursor(want.Level()) {
+		behind := want > q.state.Cursor(want.Level())
+		if behind {
 			lv := &q.log.levels[want.Level()]
 			if place := want.place() - 1; place < lv.from || place > lv.read {
 				lv.from, lv.read = place, place
 			}
 			from, to = seqOf(want.Level(), lv.read+1), seqOf(want.Level(), lv.cold)
 			q.ahead = min(max(2*q.ahead, minAhead), maxAhead)
-			size = q.ahead
+			size = min(q.ahead, q.store.loads.share())
 		}
+		drops := q.drops
 		q.mu.Unlock()
 
 		got = got[:0]
@@ -151,14 +165,18 @@ func (q *Classic) load(cursor *storage.Cursor) {
 			got = append(got, read{Seq(r.Seq), c.message(chunk, offset, &r)})
 		})
 		c.release()
-		if !q.loaded(from, to, got, n, err) {
+		if !q.loaded(from, to, behind, drops, got, n, err) {
+			if q.store.loads.ends() {
+				return
+			}
 			time.Sleep(100 * time.Millisecond) // an error of the disk: it may pass
 		}
 	}
 }
 
-// loaded takes what was read of the stretch from to to, and says whether it is worth going on at once.
-func (q *Classic) loaded(from, to Seq, got []read, n int, err error) bool {
+// loaded takes what was read of the stretch from to to, which was behind the cursor or is a returned message, and says
+// whether it is worth going on at once. If what was read ahead has been dropped since, it is not taken.
+func (q *Classic) loaded(from, to Seq, behind bool, drops int, got []read, n int, err error) bool {
 	var w Wake
 	defer w.Flush()
 	release := Releaser{Pool: q.pool}
@@ -171,10 +189,17 @@ func (q *Classic) loaded(from, to Seq, got []read, n int, err error) bool {
 		}
 		return false
 	}
+	taken := false
 	q.do(&w, nil, func(now Time, fx *Effects) {
+		if behind && drops != q.drops {
+			q.state.Loaded(now, fx) // and it asks again
+			return
+		}
+		taken = true
 		level := from.Level()
 		lv := &q.log.levels[level]
-		behind := from > q.state.Cursor(level)
+		want, wanted := q.state.Wants()
+		wanted = wanted && want == from // a returned message may have been purged meanwhile
 		for i := range got {
 			r := &got[i]
 			switch {
@@ -184,7 +209,7 @@ func (q *Classic) loaded(from, to Seq, got []read, n int, err error) bool {
 					continue
 				}
 				lv.ahead.Append(r.seq.place(), r.resident)
-			case !behind && !q.log.Resident(r.seq):
+			case !behind && wanted && !q.log.Resident(r.seq):
 				if q.log.again == nil {
 					q.log.again = make(map[Seq]resident)
 				}
@@ -198,6 +223,7 @@ func (q *Classic) loaded(from, to Seq, got []read, n int, err error) bool {
 		}
 		lost := damage != nil
 		switch {
+		case !behind && !wanted:
 		case behind && len(got) > 0:
 			lv.read = max(lv.read, got[len(got)-1].seq.place())
 		case behind && damage != nil:
@@ -213,7 +239,29 @@ func (q *Classic) loaded(from, to Seq, got []read, n int, err error) bool {
 		}
 		q.state.Loaded(now, fx)
 	})
+	if !taken { // the queue was deleted, or asks for something else now
+		for i := range got {
+			release.Add(got[i].message.Ref.Slab)
+		}
+	}
 	return true
+}
+
+// dropAhead lets go of what was read ahead: there is a copy on disk, and memory is wanted for what has none.
+func (q *Classic) dropAhead() {
+	release := Releaser{Pool: q.pool}
+	q.mu.Lock()
+	q.drops++
+	for i := range q.log.levels {
+		lv := &q.log.levels[i]
+		q.log.change -= lv.ahead.RemoveRange(0, maxPlace, func(_ uint64, r *resident) { release.Add(r.message.Ref.Slab) })
+		lv.from, lv.read = 0, 0
+	}
+	q.state.Unloaded()
+	waiting := q.log.changed()
+	q.mu.Unlock()
+	release.Flush()
+	q.pool.Charge(waiting * waitingCost)
 }
 
 // lose goes on without messages that cannot be read. Called with q.mu held.
@@ -228,28 +276,39 @@ func (q *Classic) lose(now Time, from, to Seq, damage *storage.RunDamage, fx *Ef
 	q.store.o.Log.Error("messages on disk are lost", "queue", q.id, "messages", n, "error", reason)
 }
 
-// readLetters reads messages that are dead-lettered while they are on disk only, and sends them. A worker calls it, and
-// says that all have arrived when it has sent the others of the command.
+// readLetters reads messages that are dead-lettered while they are on disk only, and sends them. A worker calls it. What it
+// could not read when the store closes stays in limbo, and is back after the next start.
 func (q *Classic) readLetters(cursor *storage.Cursor, ranges []coldLetters) {
 	cursor.Reset(q.id)
 	c := chunks{pool: q.pool}
 	var w Wake
 	for _, cold := range ranges {
 		var letters []DeadLetter
+		ticket := cold.ticket
 		for from := cold.First; from <= cold.Last; {
 			n, err := cursor.Read(uint64(from), uint64(cold.Last), maxAhead, c.alloc, func(chunk, offset int, r storage.Record) {
-				letters = append(letters, DeadLetter{c.message(chunk, offset, &r).message, cold.Reason, cold.Failed})
+				letters = append(letters, DeadLetter{c.message(chunk, offset, &r).message, cold.reason, cold.failed})
 				from = Seq(r.Seq) + 1
 			})
 			c.release()
-			if err != nil || n == 0 {
-				if err != nil {
-					q.store.o.Log.Error("dead letters on disk are lost", "queue", q.id, "error", err.Error())
+			var damage *storage.RunDamage
+			switch {
+			case err == nil:
+				if n == 0 {
+					from = cold.Last + 1
 				}
-				break
+			case errors.As(err, &damage): // passed over from now on
+				q.store.o.Log.Error("dead letters on disk are lost", "queue", q.id, "error", err.Error())
+				from = max(from, min(cold.Last, Seq(damage.Last))+1)
+			case q.store.loads.ends():
+				q.abandon(ticket)
+				ticket, from = 0, cold.Last+1
+			default: // it may pass
+				q.store.o.Log.Error("dead letters could not be read from disk; it will be tried again", "queue", q.id, "error", err.Error())
+				time.Sleep(100 * time.Millisecond)
 			}
 		}
-		q.send(letters, nil, &w)
+		q.send(letters, ticket, &w)
 	}
 	w.Flush()
 }
@@ -257,6 +316,7 @@ func (q *Classic) readLetters(cursor *storage.Cursor, ranges []coldLetters) {
 // coldLetters are messages on disk that are to be dead-lettered.
 type coldLetters struct {
 	SeqRange
-	Reason Reason
-	Failed bool
+	reason Reason
+	failed bool
+	ticket uint64 // in limbo
 }

@@ -44,6 +44,18 @@ func (p *pendingConfirms) add(mark storage.Mark, confirms Confirms, ranges []Ran
 	}
 }
 
+// waiting is how many publishes are not confirmed yet.
+func (p *pendingConfirms) waiting() (n uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i := range p.list {
+		for _, r := range p.list[i].ranges {
+			n += r.Last - r.First + 1
+		}
+	}
+	return n
+}
+
 // settle confirms what is synced.
 func (p *pendingConfirms) settle(synced storage.Mark, w *Wake) {
 	p.mu.Lock()

@@ -11,7 +11,7 @@ import (
 const SlabSize = 128 << 10
 
 const (
-	maxFree     = 32 << 20 / SlabSize // slabs kept for reuse at the most
+	maxFree     = 16 << 20 / SlabSize // slabs kept for reuse at the most
 	slabDirSize = 1 << 10
 )
 
@@ -29,9 +29,10 @@ type Slab struct {
 //
 // The bound covers slabs in use. It is soft: nothing is refused, publishers ask Full and wait for room.
 type Pool struct {
-	inUse atomic.Int64 // octets of slabs with references
-	bound int64
-	low   int64 // waiters are woken below this
+	inUse    atomic.Int64 // octets of slabs with references
+	messages atomic.Int64 // that queues have in memory
+	bound    int64
+	low      int64 // waiters are woken below this
 
 	dirs [slabDirSize]atomic.Pointer[[slabDirSize]*Slab] // slab by ID, two levels; an entry is written before its ID is known to anyone
 
@@ -220,6 +221,17 @@ func (p *Pool) Charge(n int) {
 		p.wakeWaiters()
 	}
 }
+
+// chargeWaiting counts n messages that wait in memory, fewer if n is negative.
+func (p *Pool) chargeWaiting(n int) {
+	if n != 0 {
+		p.messages.Add(int64(n))
+		p.Charge(n * waitingCost)
+	}
+}
+
+// Messages is how many messages queues have in memory, to be delivered or acknowledged.
+func (p *Pool) Messages() int64 { return p.messages.Load() }
 
 // InUse is how many octets count towards the bound.
 func (p *Pool) InUse() int64 { return p.inUse.Load() }

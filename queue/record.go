@@ -34,7 +34,10 @@ const maxPlace = 1 << 55
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Encode appends the consumption record of the state, as it is between two commands whose effects were carried out.
-func (s *State) Encode(dst []byte) []byte {
+func (s *State) Encode(dst []byte) []byte { return s.encode(dst, nil) }
+
+// encode is Encode; what is leaving counts as returned.
+func (s *State) encode(dst []byte, leaving []SeqRange) []byte {
 	start := len(dst)
 	dst = append(dst, recordVersion, 0)
 	if s.rules.CountReturns {
@@ -51,13 +54,13 @@ func (s *State) Encode(dst []byte) []byte {
 		}
 		dst = binary.AppendUvarint(dst, again)
 	}
-	dst = s.appendRuns(dst)
+	dst = s.appendRuns(dst, leaving)
 	return binary.LittleEndian.AppendUint32(dst, crc32.Checksum(dst[start:], castagnoli))
 }
 
 // appendRuns appends the exceptions, consecutive ones with equal counts as one run.
-func (s *State) appendRuns(dst []byte) []byte {
-	list := s.exceptions(nil)
+func (s *State) appendRuns(dst []byte, leaving []SeqRange) []byte {
+	list := s.exceptions(nil, leaving)
 	starts := func(i int) bool { // whether a run starts here
 		return i == 0 || list[i].seq != list[i-1].seq+1 || list[i].acquired != list[i-1].acquired || list[i].failed != list[i-1].failed
 	}

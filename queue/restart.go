@@ -1,8 +1,10 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -32,6 +34,7 @@ type comeback struct {
 	config   Config
 	replayed []replayed
 	damaged  bool // the consumption record could not be read
+	gone     bool // the journal says what is gone since
 }
 
 // restore begins the recovery of a queue that its Store has just made.
@@ -53,7 +56,7 @@ func (q *Classic) restore(rules Rules, config Config, value []byte) {
 // the log and in the report; an error means that nothing can be kept.
 func (s *Store) Recover() (RecoveryReport, error) {
 	var report RecoveryReport
-	var after storage.Mark
+	after := s.reached.mark
 	for id, value := range s.records {
 		after = max(after, storage.Mark(binary.LittleEndian.Uint64(value)))
 		if q := s.queues[id]; q == nil {
@@ -65,13 +68,20 @@ func (s *Store) Recover() (RecoveryReport, error) {
 	}
 	s.records = nil
 	var err error
-	s.journal, report.Journal, err = storage.OpenJournal(s.o.FS, s.o.Dir+"/journal", storage.JournalOptions{After: after, Synced: s.synced}, s.firstEpoch,
+	s.journal, report.Journal, err = storage.OpenJournal(s.o.FS, s.o.Dir+"/journal", storage.JournalOptions{After: after, Synced: s.synced, FileSize: min(64<<20, s.o.JournalMax/4), NoSpace: s.o.NoSpace}, s.firstEpoch,
 		func(epoch storage.Epoch, at storage.Mark, kind uint8, record []byte) error {
 			s.replay(epoch, at, kind, record, &report)
 			return nil
 		})
 	if err != nil {
 		return report, fmt.Errorf("the journal cannot be opened: %w", err)
+	}
+	s.reached.check(&report.Journal)
+	s.reached = journalEnd{s.journal.Synced(), s.journal.Epoch()}
+	var batch storage.Batch
+	batch.Set(keyReached, s.reached.encode())
+	if err := s.o.DB.Commit(&batch, true); err != nil {
+		return report, err
 	}
 	unclean := !report.Journal.Clean
 	cursor := s.runs.Cursor(0)
@@ -97,7 +107,7 @@ func (s *Store) Recover() (RecoveryReport, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stop = cancel
 	s.loads.start(ctx, &s.running)
-	s.pool.OnAdmitted(epochOctets, s.wakeFlusher)
+	s.pool.OnAdmitted(s.epochOctets(), s.wakeFlusher)
 	s.running.Add(2)
 	go s.flusher(ctx)
 	go s.compactor(ctx)
@@ -123,6 +133,7 @@ func (s *Store) replay(epoch storage.Epoch, at storage.Mark, kind uint8, record 
 			q.back.replayed = append(q.back.replayed, replayed{seq, epoch, resident{expiry: expiry, message: m, epoch: epoch}})
 		})
 	case kind == recordGone && at > q.back.position:
+		q.back.gone = true
 		err = readGone(rest, func(r SeqRange) {
 			if e := q.back.recovery.Gone(r); e != nil {
 				err = e
@@ -185,7 +196,7 @@ func (q *Classic) comeBack(cursor *storage.Cursor, unclean bool) (messages uint6
 	q.mu.Lock()
 	q.state = b.recovery.State(b.config, &q.log, unclean)
 	messages = q.state.Stats().Ready
-	if q.log.len() > 0 || len(b.replayed) > 0 {
+	if q.log.len() > 0 || len(b.replayed) > 0 || b.gone { // its journal must not be cut without a new record
 		q.changed = true
 		s.soil(q)
 	}
@@ -196,16 +207,22 @@ func (q *Classic) comeBack(cursor *storage.Cursor, unclean bool) (messages uint6
 	return messages, err
 }
 
-// foundOneByOne tells the recovery of each message of an extent.
-func (q *Classic) foundOneByOne(cursor *storage.Cursor, r *Recovery, e storage.Extent) error {
+// foundOneByOne tells the recovery of each message of an extent, and of no other that lies between them. Damaged pages are
+// passed over; the first damage is returned.
+func (q *Classic) foundOneByOne(cursor *storage.Cursor, r *Recovery, e storage.Extent) (damaged error) {
 	var metas []storage.Meta
 	for from := e.First; from <= e.Last; {
 		var err error
-		if metas, err = cursor.AppendMeta(metas[:0], from, e.Last, 4096); err != nil {
+		metas, err = cursor.AppendMetaOf(e.Run, metas[:0], from, e.Last, 4096)
+		var damage *storage.RunDamage
+		switch {
+		case errors.As(err, &damage):
+			damaged = cmp.Or(damaged, err)
+			continue
+		case err != nil:
 			return err
-		}
-		if len(metas) == 0 {
-			return nil
+		case len(metas) == 0:
+			return damaged
 		}
 		for i := range metas {
 			m := &metas[i]
@@ -213,5 +230,5 @@ func (q *Classic) foundOneByOne(cursor *storage.Cursor, r *Recovery, e storage.E
 			from = m.Seq + 1
 		}
 	}
-	return nil
+	return damaged
 }

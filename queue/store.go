@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -19,9 +21,11 @@ type StoreOptions struct {
 	Pool  *Pool
 	Clock *Clock
 	Log   *slog.Logger
+	// NoSpace is called when there is no room for the journal, before it tries once more; nil does nothing.
+	NoSpace func()
 	// FlushAt is how many octets of messages in memory start a flush; 0 is half of the pool's bound.
 	FlushAt int64
-	// JournalMax is how many octets of journal start one; 0 is 256 MiB.
+	// JournalMax is how many octets of journal start one; 0 is 256 MiB. The journal's files are at most a quarter of it.
 	JournalMax int64
 }
 
@@ -44,22 +48,26 @@ type Store struct {
 	gone       []storage.LogID       // deleted since the last flush
 	records    map[storage.LogID][]byte
 	firstEpoch storage.Epoch
+	reached    journalEnd // what the journal is known to have come to before this start
 	nextRun    storage.RunID
 	recovered  bool
 
-	confirms pendingConfirms
-	loads    loader
-	kick     chan struct{} // the flusher has something to look at; one slot
-	flushes  chan struct{} // the compactor has; one slot
-	stop     context.CancelFunc
-	running  sync.WaitGroup
-	failing  atomic.Bool // the journal cannot be written
+	confirms      pendingConfirms
+	loads         loader
+	kick          chan struct{} // the flusher has something to look at; one slot
+	flushes       chan struct{} // the compactor has; one slot
+	stop          context.CancelFunc
+	running       sync.WaitGroup
+	failing       atomic.Bool // the journal cannot be written
+	flushTimes    storage.Durations
+	flushFailures atomic.Uint64
 }
 
 // Keys of the database.
 var (
 	keyEpoch   = []byte("s/epoch") // first live epoch, u64
 	keyNextRun = []byte("s/run")   // next run's id, u64
+	keyReached = []byte("s/mark")  // the journal reaches at least to this Mark, and has a frame of this Epoch or a later one, u64 each
 )
 
 func queueKey(id storage.LogID) []byte {
@@ -109,6 +117,9 @@ func OpenStore(o StoreOptions) (*Store, error) {
 		return nil, err
 	}
 	s.firstEpoch, s.nextRun = storage.Epoch(epoch), storage.RunID(max(next, 1))
+	if s.reached, err = readJournalEnd(o.DB); err != nil {
+		return nil, err
+	}
 	var registered []storage.RunID
 	err = o.DB.Iterate([]byte("r/"), func(key, _ []byte) error {
 		if len(key) == 10 {
@@ -134,6 +145,9 @@ func OpenStore(o StoreOptions) (*Store, error) {
 	}
 	for _, lost := range report.Lost {
 		o.Log.Error("a run of messages is lost", "run", lost.Run, "error", lost.Err.Error())
+	}
+	for _, name := range report.Deleted {
+		o.Log.Info("a run that was transient, not finished or replaced is deleted", "file", name)
 	}
 	for _, id := range registered {
 		s.nextRun = max(s.nextRun, id+1)
@@ -188,6 +202,13 @@ func (s *Store) Close() error {
 		s.runs.Close()
 		return nil
 	}
+	for _, q := range s.all() { // deliveries leave no trace in the journal, but the records tell of them
+		q.mu.Lock()
+		if q.durable && !q.deleted {
+			s.soil(q)
+		}
+		q.mu.Unlock()
+	}
 	err := s.flush(s.journal.Rotate() - 1)
 	if e := s.journal.Close(); err == nil {
 		err = e
@@ -199,16 +220,32 @@ func (s *Store) Close() error {
 	return nil
 }
 
+// all are the queues of now.
+func (s *Store) all() []*Classic {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.queues))
+}
+
 // StoreStats are figures of now.
 type StoreStats struct {
 	JournalOctets, JournalUnsynced int64
 	Runs                           storage.RunStats
-	Failing                        bool // nothing can be written at the moment
+	Failing                        bool   // nothing can be written at the moment
+	JournalFaults                  uint64 // writes and syncs that failed since the start
+	Syncs, Flushes                 storage.DurationCounts
+	FlushFailures                  uint64
+	Unconfirmed                    uint64 // publishes whose confirm waits for the journal
 }
+
+// Err is why the journal cannot be written at the moment; nil if it can.
+func (s *Store) Err() error { return s.journal.Err() }
 
 // Stats are the store's figures.
 func (s *Store) Stats() StoreStats {
 	return StoreStats{
 		JournalOctets: s.journal.Size(), JournalUnsynced: int64(s.journal.Backlog()), Runs: s.runs.Stats(), Failing: s.failing.Load(),
+		JournalFaults: s.journal.Faults(), Syncs: s.journal.Syncs(), Flushes: s.flushTimes.Now(), FlushFailures: s.flushFailures.Load(),
+		Unconfirmed: s.confirms.waiting(),
 	}
 }

@@ -232,12 +232,14 @@ func (ch *channel) get(m *amqp.BasicGet) *amqp.Error {
 	return nil
 }
 
-// getFrom takes one message by a getter; the channel waits for it.
+// getFrom takes one message by a getter; the channel waits for it. The answer may come on another goroutine, when the
+// message had to be read from disk.
 func (ch *channel) getFrom(k *consumer, noAck bool) {
 	c := ch.conn
 	k.of.Get(k.id, noAck, &c.wake, func(o queue.Offered, ready uint64, ok bool) {
+		var w queue.Wake
 		if !ok {
-			ch.reply(&c.wake, &amqp.BasicGetEmpty{})
+			ch.reply(&w, &amqp.BasicGetEmpty{})
 			c.server.Counters.GetEmpty.Add(1)
 			ch.mu.Lock()
 			ch.counts.GetEmpty++
@@ -247,8 +249,9 @@ func (ch *channel) getFrom(k *consumer, noAck bool) {
 			if !noAck {
 				it.consumer = k
 			}
-			c.put(&c.wake, it)
+			c.put(&w, it)
 		}
+		w.Flush()
 		c.post(ch.resume)
 	})
 }

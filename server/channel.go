@@ -85,6 +85,9 @@ func (c *conn) channelFrame(f *amqp.Frame) {
 		ch.frameWhileClosing(f)
 		return
 	}
+	if f.Type != amqp.FrameMethod {
+		c.contentSeen()
+	}
 	if c.mustPark(ch, f) {
 		c.park(ch, f)
 		return

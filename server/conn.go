@@ -46,6 +46,7 @@ type conn struct {
 	in        input
 	pub       publisher
 	acks      settlements
+	pressed   bool // consumers of what was just published cannot keep up
 	wake      queue.Wake
 	view      *broker.Scope // of the batch; nil: not open
 	seed      uint64        // of random routing
@@ -58,6 +59,7 @@ type conn struct {
 	lost      bool          // the socket is closed
 	counted   bool          // in server.open
 	teardown  teardown
+	blockade  blockade
 	looked    bool   // holds was found out in this batch
 	holds     bool   // a channel has unacknowledged deliveries
 	gathered  int    // octets of incomplete contents
@@ -119,9 +121,16 @@ func (c *conn) run() {
 		c.consume()
 		c.flush()
 		c.shown.Store(uint32(c.state))
+		if c.pressed {
+			c.pressed = false
+			time.Sleep(pressedRest)
+		}
 		c.holdReading()
 	}
 }
+
+// pressedRest is how long a publisher rests after a read whose queues' consumers cannot keep up.
+const pressedRest = 500 * time.Microsecond
 
 // flush does what the frames read so far add up to. Nothing is locked and nothing is left to do afterwards.
 func (c *conn) flush() {
@@ -270,7 +279,7 @@ func (c *conn) leave() {
 	if !c.leaving || c.state != running {
 		return
 	}
-	if !c.crowded() {
+	if !c.crowded() && c.admitLate() {
 		c.admitAll = true
 		c.unpark()
 		c.admitAll = false

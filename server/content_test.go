@@ -155,7 +155,7 @@ func checkSizes(t *testing.T, w, r *wire, frameMax uint32) {
 		name := fmt.Sprint("sizes", get)
 		w.declare(name)
 		if !get {
-			r.send(1, &amqp.BasicConsume{Queue: name})
+			r.send(1, &amqp.BasicConsume{Queue: name, NoAck: true})
 			r.expect(1, &amqp.BasicConsumeOk{})
 		}
 		done := make(chan struct{})
@@ -171,7 +171,7 @@ func checkSizes(t *testing.T, w, r *wire, frameMax uint32) {
 		}
 		for i, size := range sizes {
 			if get {
-				r.send(1, &amqp.BasicGet{Queue: name})
+				r.send(1, &amqp.BasicGet{Queue: name, NoAck: true})
 				r.expect(1, &amqp.BasicGetOk{})
 			} else {
 				r.expect(1, &amqp.BasicDeliver{})
@@ -181,7 +181,6 @@ func checkSizes(t *testing.T, w, r *wire, frameMax uint32) {
 			}
 		}
 		<-done
-		r.send(1, &amqp.BasicAck{Multiple: true})
 	}
 }
 

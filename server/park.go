@@ -16,7 +16,7 @@ func (c *conn) park(ch *channel, f *amqp.Frame) {
 				return
 			}
 		case amqp.ChannelCloseID:
-			if ch.waiting == 0 && len(ch.answers) == 0 && !c.crowded() {
+			if ch.waiting == 0 && len(ch.answers) == 0 && !c.crowded() && c.admitLate() {
 				c.admitting = ch
 				c.unpark()
 				c.admitting = nil

@@ -69,6 +69,7 @@ type Server struct {
 	nextChannel atomic.Uint64
 	open        atomic.Int64 // connections past connection.open
 	uncommitted atomic.Int64 // octets of messages in transactions
+	late        atomic.Int64 // octets taken in during an alarm
 
 	mu        sync.Mutex // guards what follows
 	listeners []net.Listener
@@ -79,7 +80,10 @@ type Server struct {
 
 // New makes a Server.
 func New(o Options, b *broker.Broker, pool *queue.Pool, clock *queue.Clock) *Server {
-	return &Server{options: o, broker: b, pool: pool, clock: clock, log: o.Log, conns: make(map[uint64]*conn)}
+	s := &Server{options: o, broker: b, pool: pool, clock: clock, log: o.Log, conns: make(map[uint64]*conn)}
+	b.Alarms.Watch(s.alarmsChanged)
+	s.alarmsChanged(b.Alarms.On())
+	return s
 }
 
 // Listen accepts plain TCP connections on an address until Shutdown, and returns the address it got.
@@ -210,7 +214,7 @@ func (s *Server) Shutdown(ctx context.Context) {
 // full reports whether publishes of c must wait for room. A connection that holds unacknowledged deliveries may go a
 // little further, so that nobody waits for what only he can release.
 func (s *Server) full(c *conn) bool {
-	return s.pool.Full() && (!c.holdsDeliveries() || s.pool.InUse() >= s.pool.Bound()+s.pool.Bound()/8)
+	return s.alarmed() || s.pool.Full() && (!c.holdsDeliveries() || s.pool.InUse() >= s.pool.Bound()+s.pool.Bound()/8)
 }
 
 // holdsDeliveries reports whether a channel has unacknowledged deliveries. It looks once per batch.

@@ -18,7 +18,7 @@ type Connection struct {
 	ID          uint64 // of the node, never reused: broker.Consumer.Connection
 	Name        string // "peer address:port -> own address:port"
 	User, VHost string // "" before they are known
-	State       string // starting, securing, tuning, opening, running, flow, closing or closed
+	State       string // starting, securing, tuning, opening, running, flow, blocking, blocked, closing or closed
 	Mechanism   string // SASL
 	Peer, Own   netip.AddrPort
 	TLS         *tls.ConnectionState // nil: not encrypted, or not yet
@@ -187,6 +187,9 @@ func (c *conn) show(into *Connection) {
 		Channels: len(c.channels), Properties: c.properties, OpenedAt: c.opened,
 	}
 	c.mu.Unlock()
+	if now := c.blocked(); now != "" && (into.State == "running" || into.State == "flow") {
+		into.State = now
+	}
 	into.ReceivedOctets, into.SentOctets = c.received.Load(), c.sent.Load()
 	into.Reads, into.Writes = c.reads.Load(), c.writes.Load()
 	c.out.mu.Lock()

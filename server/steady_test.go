@@ -95,6 +95,10 @@ func (s *stream) publish(sent *int64, ahead int64) error {
 
 // TestSteady: at full speed nothing is allocated per message, and reads and writes are large.
 func TestSteady(t *testing.T) {
+	// The collector as a node sets it (package cli): it rests while the heap is small.
+	floor := make([]byte, 24<<20)
+	defer runtime.KeepAlive(floor)
+	defer debug.SetGCPercent(debug.SetGCPercent(60))
 	if raced {
 		t.Skip("the race detector makes pools forget at random, and everything slow")
 	}
@@ -150,7 +154,7 @@ func TestSteady(t *testing.T) {
 				if read < 32<<10 || written < 16<<10 {
 					t.Error("small reads or writes")
 				}
-				if collections > 8 { // of a heap of a few megabytes; a node collects at a multiple of that
+				if collections > 2 {
 					t.Error("collects")
 				}
 			})

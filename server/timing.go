@@ -11,8 +11,10 @@ import (
 // timing is what a connection does by the clock: heartbeats both ways, and ends that do not wait for the peer. It has one
 // appointment with the node's clock.
 //
-// With an interval of T a heartbeat is sent when nothing was for T/2, and the peer is given up when nothing came from it
-// in two checks, T apart (RabbitMQ docs: heartbeats). While we do not read, its silence is ours.
+// With an interval of T the first heartbeat is sent after T/2, whatever the handshake said meanwhile, and then whenever
+// nothing was sent for T/2, at most 3T/4: the Java client's Netty transport gives a connection up after a silence of T.
+// The peer is given up when nothing came from it in two checks, T apart (RabbitMQ docs: heartbeats). While we do not read,
+// its silence is ours.
 type timing struct {
 	conn *conn
 
@@ -89,10 +91,10 @@ func (t *timing) Tick(now queue.Time) {
 	beat, dead := false, t.end != 0 && now >= t.end
 	if t.interval > 0 && now >= t.sendCheck {
 		sent := c.sent.Load()
-		beat = sent == t.sent
-		t.sent, t.sendCheck = sent, now+t.interval/2
+		beat = sent == t.sent || t.sent == 0 // 0: the first check
+		t.sent, t.sendCheck = sent, now+t.interval/4
 		if beat {
-			t.sent += amqp.FrameOverhead
+			t.sent, t.sendCheck = sent+amqp.FrameOverhead, now+t.interval/2
 		}
 	}
 	if t.interval > 0 && now >= t.recvCheck {

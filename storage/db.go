@@ -49,7 +49,15 @@ const (
 var ErrClosed = errors.New("storage: closed")
 
 // OpenDB opens the DB in a directory, which is made if it does not exist, and has no other user.
-func OpenDB(fs FS, dir string, o DBOptions) (*DB, error) {
+func OpenDB(fs FS, dir string, o DBOptions) (_ *DB, err error) {
+	defer func() {
+		if p := recover(); p != nil { // of Pebble, over files that were damaged
+			err = fmt.Errorf("storage: open the key-value store in %s: %v", dir, p)
+		}
+	}()
+	if err := checkDB(fs, dir); err != nil {
+		return nil, err
+	}
 	db := &DB{fs: fs, dir: dir, o: o}
 	po := &pebble.Options{
 		FS:                          pebbleFS{fs, db.fail},
@@ -74,6 +82,27 @@ func OpenDB(fs FS, dir string, o DBOptions) (*DB, error) {
 	}
 	db.pebble = opened
 	return db, nil
+}
+
+// checkDB refuses a directory that Pebble would take for a new one, and empty, although it is not.
+func checkDB(fs FS, dir string) error {
+	names, err := fs.List(dir)
+	if err != nil {
+		return nil // there is none
+	}
+	used, marked := "", false
+	for _, name := range names {
+		switch {
+		case strings.HasPrefix(name, "marker.manifest."):
+			marked = true
+		case strings.HasPrefix(name, "MANIFEST-"), strings.HasSuffix(name, ".sst"), strings.HasSuffix(name, ".log"):
+			used = name
+		}
+	}
+	if used != "" && !marked {
+		return fmt.Errorf("storage: open the key-value store in %s: it has %s, but no file marker.manifest.* that names its manifest", dir, used)
+	}
+	return nil
 }
 
 // dbFormat is the format of the database's files. It can be raised when the version of Pebble that comes before ours can

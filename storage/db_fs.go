@@ -113,7 +113,11 @@ func (p pebbleFS) MkdirAll(dir string, _ fs.FileMode) error { return p.fs.MkdirA
 
 // Lock implements vfs.FS. Only files of the operating system can have other users.
 func (p pebbleFS) Lock(name string) (io.Closer, error) {
-	if _, ok := p.fs.(OS); ok {
+	under := p.fs
+	if r, ok := under.(roomyFS); ok {
+		under = r.FS
+	}
+	if _, ok := under.(OS); ok {
 		return vfs.Default.Lock(name)
 	}
 	return io.NopCloser(nil), nil

@@ -31,6 +31,9 @@ type JournalOptions struct {
 	// nil; or, when nothing can be written, with the unchanged Mark and the error, once per failed attempt. The first call with nil
 	// after that says that all is well again. It may call Append and Commit, and must not wait.
 	Synced func(Mark, error)
+	// NoSpace is called by the journal's own goroutine when there is no room for what is appended, before the journal tries
+	// once more. nil does nothing.
+	NoSpace func()
 
 	salt   func() uint32 // the random part of a file's use
 	manual bool          // no goroutines and timers: a test calls round and prewriteOne
@@ -70,6 +73,7 @@ type Journal struct {
 	synced   atomic.Uint64 // written by the syncer
 	err      atomic.Pointer[error]
 	faults   atomic.Uint64
+	syncs    Durations
 
 	files journalFiles
 
@@ -325,3 +329,6 @@ func (j *Journal) Close() error {
 	}
 	return j.closeErr
 }
+
+// Syncs are how long the journal's syncs took.
+func (j *Journal) Syncs() DurationCounts { return j.syncs.Now() }

@@ -1,6 +1,7 @@
 package storage
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -261,9 +262,19 @@ func (f *journalFiles) provide() {
 	f.writing.Go(f.writeAhead)
 }
 
+var errLittleRoom = errors.New("storage: too little room to write a journal file ahead")
+
 // writeAhead makes a spare file.
 func (f *journalFiles) writeAhead() {
-	name, file, err := f.create()
+	var name string
+	var file File
+	free, err := f.fs.Free(f.dir)
+	if err == nil && free < 2*uint64(f.fileSize) {
+		err = errLittleRoom // what there is is for records, which do without
+	}
+	if err == nil {
+		name, file, err = f.create()
+	}
 	if err == nil {
 		if err = f.zero(file); err != nil {
 			f.remove([]string{name})

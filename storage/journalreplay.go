@@ -398,6 +398,7 @@ func (r *journalReplay) frame(f *foundFile, rep *FileReport, off int64, h *frame
 	}
 	r.end = h.end()
 	r.last = max(r.last, h.epoch)
+	r.report.Newest = max(r.report.Newest, h.epoch)
 	if h.epoch < r.from {
 		rep.Old++
 		return nil

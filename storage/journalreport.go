@@ -13,6 +13,7 @@ type Report struct {
 	Spares  int // files ready to be overwritten
 	First   Epoch
 	Last    Epoch
+	Newest  Epoch  // the highest of any frame, kept or not; 0 if there is none
 	End     Mark   // behind the last record that was kept
 	Frames  int    // with records that were replayed
 	Records int    // replayed

@@ -90,9 +90,11 @@ func (j *Journal) syncFile(n int) error {
 	if n == 0 {
 		return nil
 	}
+	begun := time.Now()
 	if err := j.files.sync(); err != nil {
 		return err
 	}
+	j.syncs.Add(time.Since(begun))
 	mark := j.group[n-1].end()
 	j.synced.Store(uint64(mark))
 	j.recycle(j.group[:n])
@@ -154,6 +156,9 @@ func (j *Journal) storeTwice() error {
 	for tries := 1; err != nil; tries++ {
 		j.faults.Add(1)
 		j.files.abandon()
+		if j.o.NoSpace != nil && IsNoSpace(err) {
+			j.o.NoSpace()
+		}
 		if tries == 2 {
 			break
 		}

@@ -18,6 +18,7 @@ type Cursor struct {
 	pinned  []*setRun
 	spare   []byte // a buffer for a page's entries
 	copying bool   // damaged pages are left for others to find
+	only    RunID  // the one run to read from; 0: all
 }
 
 // fanIn is how many extents a cursor merges at a time if they do not force it to merge more.
@@ -97,6 +98,13 @@ func (c *Cursor) AppendMeta(dst []Meta, from, to uint64, max int) ([]Meta, error
 	}
 }
 
+// AppendMetaOf is AppendMeta for the records that lie in one run, whatever others have between them.
+func (c *Cursor) AppendMetaOf(run RunID, dst []Meta, from, to uint64, max int) ([]Meta, error) {
+	c.only = run
+	defer func() { c.only = 0 }()
+	return c.AppendMeta(dst, from, to, max)
+}
+
 // Count is how many records with sequence numbers in first to last there are, and the sum of their Size. It reads at most
 // two pages of an extent, and none of one that lies within the range. Errors are those of Read; pages that are passed over
 // do not count where one of them is at an end of the range.
@@ -133,7 +141,7 @@ func (c *Cursor) pin(from, to uint64) (limit uint64) {
 		if e.first > to {
 			break
 		}
-		if e.last < from {
+		if e.last < from || c.only != 0 && s.slots[ref.slot].id != c.only {
 			continue
 		}
 		if len(c.sources) >= fanIn && e.first > from {

@@ -144,11 +144,7 @@ func each(conns []*conn, workers int, do func(*conn) error) {
 func (t *processTree) settledMemory(limit, interval time.Duration) (anon uint64, ok bool) {
 	var readings []uint64
 	for end := time.Now().Add(limit); ; time.Sleep(interval) {
-		anon = 0
-		for _, pid := range t.members() {
-			_, a := memoryOf(pid)
-			anon += a
-		}
+		anon = t.anonymous()
 		readings = append(readings, anon)
 		if settled(readings) {
 			return anon, true

@@ -106,7 +106,7 @@ func (c *campaign) run(ctx context.Context, chosen []workload) error {
 
 // measure runs a workload's rounds; it ends early at a round that makes the workload void.
 func (c *campaign) measure(ctx context.Context, w workload) (done []*round, err error) {
-	for n := 1; n <= c.rounds; n++ {
+	for n := 1; n <= w.roundsOf(c.options); n++ {
 		r := &round{Workload: w.name, Arguments: w.args(c.options), Number: n, Started: time.Now()}
 		if r.SyncTimes, err = syncTimes(c.build, syncsEach); err != nil {
 			return nil, err
@@ -115,7 +115,7 @@ func (c *campaign) measure(ctx context.Context, w workload) (done []*round, err 
 			r.Warren = c.runSide(ctx, w, r, c.warrenServer)
 			c.note(r, "warren", r.Warren)
 		}
-		if c.peerServer != nil {
+		if c.peerServer != nil && !w.alone {
 			r.Peer = c.runSide(ctx, w, r, c.peerServer)
 			c.note(r, "peer", r.Peer)
 		}
@@ -164,7 +164,7 @@ func (c *campaign) note(r *round, who string, s *side) {
 			}
 		}
 	}
-	fmt.Fprintf(c.log, "%-13s round %d  %-6s %s\n", r.Workload, r.Number, who, strings.TrimSpace(strings.TrimSuffix(text, ";")))
+	fmt.Fprintf(c.log, "%-15s round %d  %-6s %s\n", r.Workload, r.Number, who, strings.TrimSpace(strings.TrimSuffix(text, ";")))
 }
 
 func (c *campaign) rawPath() string {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -145,6 +146,34 @@ func TestIdleConnectionsMeetAFreshBroker(t *testing.T) {
 	if page := readText(filepath.Join(c.root, "docs", "performance.md")); !strings.Contains(page,
 		"| growth of anonymous memory per connection, octets | 20,000 | – | – | ≤ 20,000 | met |") {
 		t.Errorf("page:\n%s", page)
+	}
+}
+
+func TestAWorkloadWithoutPeerRunsOnWarrenOnly(t *testing.T) {
+	c, _ := stubCampaign(t, `echo "$report"`)
+	c.rounds = 7
+	if err := c.run(context.Background(), pick(t, "stalled")); err != nil {
+		t.Fatal(err)
+	}
+	if runs := readText(filepath.Join(c.root, "runs")); runs != strings.Repeat("warren\n", aloneRounds) {
+		t.Errorf("runs:\n%s", runs)
+	}
+	if page := readText(filepath.Join(c.root, "docs", "performance.md")); !strings.Contains(page, "| rate beside : alone | 0.95 | – | – | ≥ 0.9 | met |") {
+		t.Errorf("page:\n%s", page)
+	}
+}
+
+// The bound follows from the sync times of the same rounds.
+func TestLatencyIsHeldAgainstTheDisk(t *testing.T) {
+	c, _ := stubCampaign(t, `echo "$report"`)
+	c.rounds = 1
+	if err := c.run(context.Background(), pick(t, "latency-10k")); err != nil {
+		t.Fatal(err)
+	}
+	s99 := quantile(c.measured[0].SyncTimes, 0.99)
+	want := fmt.Sprintf("| ≤ %s (the larger of 10 and 3 × s99) | met |", number(max(10, 3*s99)))
+	if page := readText(filepath.Join(c.root, "docs", "performance.md")); !strings.Contains(page, want) {
+		t.Errorf("the page lacks %q:\n%s", want, page)
 	}
 }
 

@@ -16,6 +16,8 @@ type figure struct {
 type aim struct {
 	kind  aimKind
 	bound float64
+	rule  string                        // how the bound follows from sync times; "" for one that is fixed
+	from  func(syncs []float64) float64 // computes it, in ms
 }
 
 type aimKind int
@@ -24,6 +26,7 @@ const (
 	noAim    aimKind = iota
 	minRatio         // Warren's figure is at least bound times RabbitMQ's
 	maxValue         // Warren's figure is at most bound
+	minValue         // Warren's figure is at least bound
 )
 
 func atLeast(ratio float64) aim { return aimed(minRatio, ratio) }
@@ -33,7 +36,25 @@ func aimed(kind aimKind, bound float64) aim {
 	if bound == 0 {
 		return aim{}
 	}
-	return aim{kind, bound}
+	return aim{kind: kind, bound: bound}
+}
+
+// noLess is for figures in which more is better, without a peer.
+func noLess(value float64) aim { return aimed(minValue, value) }
+
+// atMostBySyncs bounds a figure by how long the disk took in the same rounds, in milliseconds.
+func atMostBySyncs(rule string, from func(s50, s99 float64) float64) aim {
+	return aim{kind: maxValue, rule: rule, from: func(syncs []float64) float64 {
+		return from(median(syncs), quantile(syncs, 0.99))
+	}}
+}
+
+// on returns the aim with its bound, given the sync times.
+func (a aim) on(syncs []float64) aim {
+	if a.from != nil {
+		a.bound = a.from(syncs)
+	}
+	return a
 }
 
 // pair is a figure of one round; a side that was not measured is not ok.
@@ -75,8 +96,10 @@ func (a aim) verdict(o outcome, peerIsRabbitMQ bool) string {
 	switch {
 	case a.kind == minRatio && peerIsRabbitMQ && !math.IsNaN(o.ratio):
 		met = o.ratio >= a.bound
-	case a.kind == maxValue && !math.IsNaN(o.warren):
+	case a.kind == maxValue && !math.IsNaN(o.warren) && !math.IsNaN(a.bound):
 		met = o.warren <= a.bound
+	case a.kind == minValue && !math.IsNaN(o.warren):
+		met = o.warren >= a.bound
 	default:
 		return ""
 	}
@@ -91,7 +114,12 @@ func (a aim) String() string {
 	case minRatio:
 		return "≥ " + number(a.bound) + "×"
 	case maxValue:
+		if a.rule != "" {
+			return "≤ " + number(a.bound) + " (" + a.rule + ")"
+		}
 		return "≤ " + number(a.bound)
+	case minValue:
+		return "≥ " + number(a.bound)
 	}
 	return ""
 }

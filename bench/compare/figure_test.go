@@ -84,10 +84,40 @@ func TestAims(t *testing.T) {
 		{atMost(0.15), at(0.15, math.NaN()), false, "met"},
 		{atMost(0.15), at(0.151, math.NaN()), true, "missed"},
 		{atMost(0.15), at(math.NaN(), math.NaN()), true, ""},
+		{noLess(0.85), at(0.85, math.NaN()), false, "met"},
+		{noLess(0.85), at(0.84, math.NaN()), true, "missed"},
+		{noLess(0.85), at(math.NaN(), math.NaN()), true, ""},
 	} {
 		if got := c.aim.verdict(c.o, c.rabbit); got != c.want {
 			t.Errorf("%v with %+v: %q, want %q", c.aim, c.o, got, c.want)
 		}
+	}
+}
+
+func TestAimsThatFollowFromTheDisk(t *testing.T) {
+	var syncs []float64
+	for i := 1; i <= 200; i++ {
+		syncs = append(syncs, float64(i)/100) // s50 1.005, s99 1.98
+	}
+	rule := atMostBySyncs("s50 + 10 × s99", func(s50, s99 float64) float64 { return s50 + 10*s99 })
+	a := rule.on(syncs)
+	if math.Abs(a.bound-20.805) > 1e-9 || a.String() != "≤ 20.8 (s50 + 10 × s99)" {
+		t.Errorf("%v: %s", a.bound, a)
+	}
+	if got := a.verdict(outcome{warren: 20.8}, false); got != "met" {
+		t.Error(got)
+	}
+	if got := a.verdict(outcome{warren: 20.9}, false); got != "missed" {
+		t.Error(got)
+	}
+	if got := rule.on(nil).verdict(outcome{warren: 1}, false); got != "" {
+		t.Errorf("%q without sync times", got)
+	}
+	if a := atMost(3).on(syncs); a.bound != 3 || a.String() != "≤ 3" {
+		t.Errorf("a fixed bound became %s", a)
+	}
+	if a := noLess(0.9); a.String() != "≥ 0.9" {
+		t.Errorf("%s", a)
 	}
 }
 

@@ -12,10 +12,13 @@ import (
 
 // loadReport is what is read of amqpload's -json; times are in microseconds, memory in octets.
 type loadReport struct {
-	Broker  string        `json:"broker"`
-	Phases  []phaseReport `json:"phases"`
-	Idle    *idleReport   `json:"idle"`
-	Verdict *loadVerdict  `json:"verdict"`
+	Broker  string         `json:"broker"`
+	Phases  []phaseReport  `json:"phases"`
+	Idle    *idleReport    `json:"idle"`
+	Course  *courseReport  `json:"course"`
+	Restart *restartReport `json:"restart"`
+	Stalled *stalledReport `json:"stalled"`
+	Verdict *loadVerdict   `json:"verdict"`
 }
 
 type phaseReport struct {
@@ -46,6 +49,26 @@ type idleReport struct {
 	Settled bool    `json:"settled"`
 }
 
+type courseReport struct {
+	SecondRate  float64 `json:"second_stretch_rate"`
+	LastRate    float64 `json:"last_stretch_rate"`
+	AnonLow     float64 `json:"anonymous_low"`
+	AnonHigh    float64 `json:"anonymous_high"`
+	AnonSamples int     `json:"anonymous_samples"`
+	DiskHigh    float64 `json:"disk_high"`
+	ExcessEnd   float64 `json:"disk_excess_end"`
+	ExcessHigh  float64 `json:"disk_excess_high"`
+}
+
+type restartReport struct {
+	FirstDelivery float64 `json:"first_delivery"` // seconds
+}
+
+type stalledReport struct {
+	Alone  float64 `json:"alone"`
+	Beside float64 `json:"beside"`
+}
+
 type loadVerdict struct {
 	Sent       uint64 `json:"sent"`
 	Lost       uint64 `json:"lost"`
@@ -57,7 +80,7 @@ type loadVerdict struct {
 
 // load runs amqpload once and returns its report, also as it was printed.
 func load(ctx context.Context, amqpload string, b broker, args []string) (*loadReport, json.RawMessage, error) {
-	args = append([]string{"-json", "-uri", b.uri(), "-pid", strconv.Itoa(b.pid())}, args...)
+	args = append([]string{"-json", "-uri", b.uri(), "-pid", strconv.Itoa(b.pid())}, fill(args, b)...)
 	cmd := exec.CommandContext(ctx, amqpload, args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -70,6 +93,36 @@ func load(ctx context.Context, amqpload string, b broker, args []string) (*loadR
 		return nil, nil, fmt.Errorf("amqpload's report: %w", err)
 	}
 	return r, bytes.TrimSpace(printed), nil
+}
+
+// What stands in a workload's arguments for what only the broker knows.
+const (
+	dataDirOf = "{data}"  // its data directory
+	startOf   = "{start}" // the shell command that starts it again
+)
+
+// keeper is a broker that tells where its data is and how to start it with that again.
+type keeper interface {
+	dataDir() string
+	startCommand() string
+}
+
+// fill puts in what the broker knows; of one that does not tell, the flags with that are left out.
+func fill(args []string, b broker) (filled []string) {
+	k, ok := b.(keeper)
+	for _, arg := range args {
+		switch {
+		case arg != dataDirOf && arg != startOf:
+			filled = append(filled, arg)
+		case !ok:
+			filled = filled[:len(filled)-1]
+		case arg == dataDirOf:
+			filled = append(filled, k.dataDir())
+		default:
+			filled = append(filled, k.startCommand())
+		}
+	}
+	return filled
 }
 
 // faults tells why the run's figures are none; "" means that they are.

@@ -32,6 +32,9 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	if o.quick && len(o.workloads) == 0 {
+		chosen = quickly(chosen)
+	}
 	h, err := openHouse()
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -17,6 +18,11 @@ type options struct {
 	backlog     int // messages
 	queues      int
 	connections int
+	bindings    int // of the workloads topic
+	get         int // messages of workload get
+	stored      int // messages of the workloads stored
+	passing     int // messages of workload old-unacked
+	quick       bool
 
 	only         string // "warren", "peer" or "" for both
 	warrenBinary string
@@ -41,6 +47,11 @@ func parseOptions(args []string) (*options, error) {
 	flags.IntVar(&o.backlog, "backlog", 1_000_000, "messages of workload backlog")
 	flags.IntVar(&o.queues, "queues", 5000, "queues of workload queues")
 	flags.IntVar(&o.connections, "connections", 10_000, "connections of workload idle")
+	flags.IntVar(&o.bindings, "bindings", 10_000, "bindings of the workloads topic")
+	flags.IntVar(&o.get, "get", 100_000, "messages of workload get, at most")
+	flags.IntVar(&o.stored, "stored", 10_000_000, "messages of workloads stored and stored-queues")
+	flags.IntVar(&o.passing, "passing", 5_000_000, "messages of workload old-unacked")
+	flags.BoolVar(&o.quick, "quick", false, "short runs: all workloads that have a peer in less than twelve minutes; the others only by name")
 	flags.StringVar(&o.only, "only", "", "measure one side only: warren or peer")
 	flags.StringVar(&o.warrenBinary, "warren", "", "a Warren binary to measure instead of building this tree")
 	flags.StringVar(&o.peerBinary, "peer-binary", "", "another Warren binary as the peer, such as one built before a change")
@@ -60,13 +71,31 @@ func parseOptions(args []string) (*options, error) {
 			o.workloads, rest = append(o.workloads, rest[0]), rest[1:]
 		}
 	}
+	if o.quick {
+		o.shorten(flags)
+	}
 	return o, o.validate()
+}
+
+// shorten makes the runs those of -quick, except for what the command line says. The rounds stay.
+func (o *options) shorten(flags *flag.FlagSet) {
+	given := map[string]bool{}
+	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
+	for name, value := range map[string]string{
+		"duration": "1.5s", "warmup": "500ms", "backlog": "100000", "queues": "300", "connections": "1000",
+		"bindings": "2500", // ten thousand cost RabbitMQ twenty seconds a run to make and to delete
+		"get":      "20000", "stored": "1000000", "passing": "1000000",
+	} {
+		if !given[name] {
+			flags.Set(name, value)
+		}
+	}
 }
 
 func (o *options) validate() error {
 	switch {
-	case o.rounds < 1 || o.backlog < 1 || o.queues < 1 || o.connections < 1:
-		return fmt.Errorf("-rounds, -backlog, -queues and -connections must be positive")
+	case o.rounds < 1 || o.backlog < 1 || o.queues < 1 || o.connections < 1 || o.bindings < 1 || o.get < 1 || o.stored < 1 || o.passing < 1:
+		return fmt.Errorf("-rounds, -backlog, -queues, -connections, -bindings, -get, -stored and -passing must be positive")
 	case o.duration <= 0 || o.warmup < 0:
 		return fmt.Errorf("-duration must be positive and -warmup not negative")
 	case o.only != "" && o.only != onlyWarren && o.only != onlyPeer:
@@ -88,6 +117,11 @@ func (o *options) page() string {
 		return "build/performance.md"
 	}
 	return "docs/performance.md"
+}
+
+// quickly returns the workloads that -quick measures when none is named.
+func quickly(all []workload) []workload {
+	return slices.DeleteFunc(all, func(w workload) bool { return w.alone })
 }
 
 // choose returns the workloads that are named, or whose first words are; without names all.
@@ -119,7 +153,7 @@ func choose(all []workload, names []string) ([]workload, error) {
 func list(all []workload) string {
 	var b strings.Builder
 	for _, w := range all {
-		fmt.Fprintf(&b, "  %-13s %s\n", w.name, w.about)
+		fmt.Fprintf(&b, "  %-15s %s\n", w.name, w.about)
 	}
 	return b.String()
 }

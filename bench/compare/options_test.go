@@ -3,6 +3,7 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 )
 
 func names(all []workload) string {
@@ -68,6 +69,24 @@ func TestPageOfOtherComparisons(t *testing.T) {
 		if err != nil || o.page() != want {
 			t.Errorf("%q: %v, want %s", args, err, want)
 		}
+	}
+}
+
+func TestQuickShortensWhatIsNotGiven(t *testing.T) {
+	o, err := parseOptions([]string{"-quick", "-queues", "77", "-rounds=6"})
+	if err != nil || o.rounds != 6 || o.queues != 77 || o.duration != 1500*time.Millisecond || o.backlog != 100_000 || o.stored != 1_000_000 {
+		t.Errorf("%+v %v", o, err)
+	}
+	if o, _ := parseOptions([]string{"-quick"}); o.rounds < 5 {
+		t.Errorf("%d rounds", o.rounds)
+	}
+	for _, w := range quickly(workloads()) {
+		if w.alone {
+			t.Errorf("%s is measured without a peer", w.name)
+		}
+	}
+	if len(quickly(workloads())) < 15 {
+		t.Errorf("only %s", names(quickly(workloads())))
 	}
 }
 

@@ -29,7 +29,7 @@ type row struct {
 func newSection(c *campaign, w workload, done []*round) *section {
 	announced := announcedPeer(done)
 	s := &section{name: w.name, about: w.about}
-	if c.peerServer != nil {
+	if c.peerServer != nil && !w.alone {
 		s.peer = cmp.Or(c.peerName, announced, "the peer")
 	}
 	for _, r := range done {
@@ -38,15 +38,20 @@ func newSection(c *campaign, w workload, done []*round) *section {
 		}
 	}
 	s.context = contextOf(c, w, done)
+	var syncs []float64
+	for _, r := range done {
+		syncs = append(syncs, r.SyncTimes...)
+	}
 	for _, f := range w.figures {
+		a := f.aim.on(syncs)
 		var pairs []pair
 		for _, r := range done {
 			pairs = append(pairs, r.pairOf(f))
 		}
 		o := summarise(pairs)
-		line := row{figure: f.name, outcome: o, verdict: f.aim.verdict(o, strings.HasPrefix(announced, "RabbitMQ") && c.peerName == "")}
+		line := row{figure: f.name, outcome: o, verdict: a.verdict(o, strings.HasPrefix(announced, "RabbitMQ") && c.peerName == "")}
 		if line.verdict != "" {
-			line.aim = f.aim
+			line.aim = a
 		}
 		s.rows = append(s.rows, line)
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -23,14 +24,15 @@ type warren struct {
 	binary string
 	dir    string // holds the data directory and the log
 
-	address string // of AMQP
+	address string   // of AMQP
+	started []string // the arguments of the last start
 	cmd     *exec.Cmd
 	ended   chan struct{} // closed when the process is gone
 }
 
 // arguments is the command line of a node that listens on loopback only.
 func (w *warren) arguments(amqp, http, metrics string) []string {
-	return []string{"server", "--data-dir", filepath.Join(w.dir, "data"),
+	return []string{"server", "--data-dir", w.dataDir(),
 		"--listen", amqp, "--http", http, "--metrics", metrics}
 }
 
@@ -59,7 +61,7 @@ func (w *warren) start(ctx context.Context) error {
 	if w.alive() {
 		return nil
 	}
-	if err := os.RemoveAll(filepath.Join(w.dir, "data")); err != nil {
+	if err := os.RemoveAll(w.dataDir()); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(w.dir, 0o755); err != nil {
@@ -75,7 +77,8 @@ func (w *warren) start(ctx context.Context) error {
 	}
 	defer log.Close()
 	w.address = ports[0]
-	cmd := exec.Command(w.binary, w.arguments(ports[0], ports[1], ports[2])...)
+	w.started = w.arguments(ports[0], ports[1], ports[2])
+	cmd := exec.Command(w.binary, w.started...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt of the terminal must not end it first
 	if err := cmd.Start(); err != nil {
@@ -120,6 +123,20 @@ func (w *warren) stop() error {
 		return fmt.Errorf("%s did not stop within %v of SIGTERM", w.binary, stopLimit)
 	}
 }
+
+func (w *warren) dataDir() string { return filepath.Join(w.dir, "data") }
+
+// startCommand starts the node as it was, with the data it has; the log goes on.
+func (w *warren) startCommand() string {
+	words := []string{"exec", quoted(w.binary)}
+	for _, a := range w.started {
+		words = append(words, quoted(a))
+	}
+	return strings.Join(append(words, ">>"+quoted(w.logPath()), "2>&1"), " ")
+}
+
+// quoted returns s as one word of a shell.
+func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
 func (w *warren) logPath() string { return filepath.Join(w.dir, "log") }
 
