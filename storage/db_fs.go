@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -32,7 +33,15 @@ func (p pebbleFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File,
 	return newPebbleFile(name, f, err)
 }
 
+// create makes a file, in place of another if need be. A marker's name says which manifest counts; Pebble takes for granted
+// that a directory's changes reach the disk in their order, which not all file systems promise: what is there already must
+// be durable before it.
 func (p pebbleFS) create(name string) (File, error) {
+	if strings.HasPrefix(filepath.Base(name), "marker.") {
+		if err := p.fs.SyncDir(filepath.Dir(name)); err != nil {
+			return nil, err
+		}
+	}
 	f, err := p.fs.Create(name)
 	if errors.Is(err, fs.ErrExist) {
 		if err = p.fs.Remove(name); err == nil {
