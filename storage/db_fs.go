@@ -5,6 +5,7 @@ import (
 	"io"
 	"io/fs"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -32,11 +33,28 @@ func (p pebbleFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File,
 	return newPebbleFile(name, f, err)
 }
 
-func (p pebbleFS) create(name string) (File, error) {
-	f, err := p.fs.Create(name)
+// create makes a file, in place of another if need be.
+//
+// A marker's name says which manifest counts. Pebble makes the new one, removes the old one, and then syncs the directory
+// once, taking for granted that the changes of a directory reach the disk in their order. Not all file systems promise
+// that: what is there already is made durable before the marker, and the marker before anything else.
+func (p pebbleFS) create(name string) (f File, err error) {
+	marker := strings.HasPrefix(filepath.Base(name), "marker.")
+	if marker {
+		if err := p.fs.SyncDir(filepath.Dir(name)); err != nil {
+			return nil, err
+		}
+	}
+	f, err = p.fs.Create(name)
 	if errors.Is(err, fs.ErrExist) {
 		if err = p.fs.Remove(name); err == nil {
 			f, err = p.fs.Create(name)
+		}
+	}
+	if err == nil && marker {
+		if err = p.fs.SyncDir(filepath.Dir(name)); err != nil {
+			f.Close()
+			return nil, err
 		}
 	}
 	return f, err
