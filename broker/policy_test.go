@@ -222,21 +222,25 @@ func TestPolicyExpires(t *testing.T) {
 	q := n.mustDeclare("q", nil)
 	kept := n.mustDeclare("kept", args("x-expires", 100000))
 	begin := n.Clock.Now()
-	n.setPolicy(false, Policy{Name: "brief", Pattern: "", Definition: map[string]any{"expires": 50}})
 	n.setPolicy(false, Policy{Name: "long", Pattern: "kept", Priority: 1, Definition: map[string]any{"expires": 100000}})
+	n.setPolicy(false, Policy{Name: "brief", Pattern: "", Definition: map[string]any{"expires": 50}})
 	n.until("expiry", func() bool { return n.v.Queue(q.Name) == nil })
 	if took := n.Clock.Now() - begin; took < 50 {
 		t.Errorf("expired after %d ms", took)
 	}
 	time.Sleep(100 * time.Millisecond)
 	if n.v.Queue(kept.Name) == nil {
-		t.Error("a queue expired although the policy was replaced in time")
+		t.Error("a queue with a policy of higher priority expired")
 	}
 	n.clearPolicy(false, "long")
 	n.until("expiry", func() bool { return n.v.Queue(kept.Name) == nil })
+	n.setPolicy(false, Policy{Name: "brief", Pattern: "", Definition: map[string]any{"expires": 2000}})
 	later := n.mustDeclare("later", nil)
 	n.clearPolicy(false, "brief")
-	time.Sleep(100 * time.Millisecond)
+	if s := later.Settings(); s.Expires != -1 {
+		t.Errorf("%+v", s)
+	}
+	time.Sleep(2100 * time.Millisecond)
 	if n.v.Queue(later.Name) == nil {
 		t.Error("expired after the end of the policy")
 	}
