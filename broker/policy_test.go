@@ -382,7 +382,10 @@ func TestPolicyRace(t *testing.T) {
 // in meanwhile.
 func TestPolicyOnManyQueues(t *testing.T) {
 	n := newNode(t)
-	const count = 100000
+	count := 100000
+	if testing.Short() {
+		count = 20000
+	}
 	for i := range count {
 		if _, err := n.declare(Actor{}, QueueDeclaration{Name: fmt.Sprint("queue-", i), Arguments: args("x-queue-type", Classic)}); err != nil {
 			t.Fatal(err)
@@ -402,7 +405,7 @@ func TestPolicyOnManyQueues(t *testing.T) {
 		longest <- most
 	}()
 	begin := time.Now()
-	n.setPolicy(false, Policy{Name: "p", Pattern: "-9999[0-9]$", Definition: map[string]any{"max-length": 5}})
+	n.setPolicy(false, Policy{Name: "p", Pattern: "-1999[0-9]$", Definition: map[string]any{"max-length": 5}})
 	few := time.Since(begin)
 	begin = time.Now()
 	n.setPolicy(false, Policy{Name: "all", Pattern: "^queue", Priority: -1, Definition: map[string]any{"message-ttl": 5000}})
@@ -426,7 +429,10 @@ func TestPolicyOnManyQueues(t *testing.T) {
 // TestPolicyBesideOthers: a limit that drops a million messages goes on in steps, and another queue is served meanwhile.
 func TestPolicyBesideOthers(t *testing.T) {
 	n := newNode(t)
-	const count = 1000000
+	count := 1000000
+	if testing.Short() {
+		count = 100000
+	}
 	q, other := n.mustDeclare("q", nil), n.mustDeclare("other", nil)
 	n.fill(q, count)
 	begin := time.Now()
@@ -446,7 +452,7 @@ func TestPolicyBesideOthers(t *testing.T) {
 	if rounds < 3 {
 		t.Errorf("%d rounds only: the drop is not in steps", rounds)
 	}
-	if got := n.Counters.DeadDropped(queue.MaxLen); got != count-10 {
+	if got := n.Counters.DeadDropped(queue.MaxLen); got != uint64(count-10) {
 		t.Errorf("%d counted as dropped", got)
 	}
 }
