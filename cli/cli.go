@@ -66,7 +66,8 @@ func (p *program) root() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(p.serverCommand(), p.versionCommand(), p.statusCommand(), p.queueCommand(), p.connectionCommand(), p.conformanceCommand(), p.storageCommand())
+	root.AddCommand(p.serverCommand(), p.versionCommand(), p.statusCommand(), p.queueCommand(), p.exchangeCommand(), p.bindingCommand(), p.connectionCommand(),
+		p.userCommand(), p.permissionCommand(), p.vhostCommand(), p.policyCommand(), p.parameterCommand(), p.definitionsCommand(), p.storageCommand(), p.conformanceCommand())
 	root.AddCommand(p.ctlCommands()...)
 	return root
 }

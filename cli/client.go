@@ -57,8 +57,13 @@ func (c *client) secret(p *program, cmd *cobra.Command) (string, error) {
 	return "guest", nil
 }
 
-// call sends a request. segments are the path below /api, each escaped on its own; query may be nil; into, if not nil, takes the JSON of the answer.
+// call sends a request without a body. segments are the path below /api, each escaped on its own; query may be nil; into, if not nil, takes the JSON of the answer.
 func (c *client) call(p *program, cmd *cobra.Command, method string, segments []string, query url.Values, header map[string]string, into any) error {
+	return c.send(p, cmd, method, segments, query, header, nil, into)
+}
+
+// send is call with a body, which is sent as JSON, or as it is if it is bytes; nil is none.
+func (c *client) send(p *program, cmd *cobra.Command, method string, segments []string, query url.Values, header map[string]string, body, into any) error {
 	base, err := url.Parse(c.url)
 	if err != nil || base.Host == "" || base.Scheme != "http" && base.Scheme != "https" {
 		return usage("%q is no address of an HTTP API; write for example http://127.0.0.1:15672", c.url)
@@ -70,7 +75,13 @@ func (c *client) call(p *program, cmd *cobra.Command, method string, segments []
 	if len(query) > 0 {
 		address += "?" + query.Encode()
 	}
-	r, err := http.NewRequestWithContext(cmd.Context(), method, address, nil)
+	content, isBytes := body.([]byte)
+	if body != nil && !isBytes {
+		if content, err = json.Marshal(body); err != nil {
+			return usage("that cannot be sent as JSON: %v", err)
+		}
+	}
+	r, err := http.NewRequestWithContext(cmd.Context(), method, address, bytes.NewReader(content))
 	if err != nil {
 		return usage("%q is no address of an HTTP API: %v", c.url, err)
 	}
@@ -80,6 +91,9 @@ func (c *client) call(p *program, cmd *cobra.Command, method string, segments []
 	}
 	r.SetBasicAuth(c.user, password)
 	r.Header.Set("Accept", "application/json")
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
 	for name, value := range header {
 		r.Header.Set(name, value)
 	}
@@ -89,17 +103,21 @@ func (c *client) call(p *program, cmd *cobra.Command, method string, segments []
 		return c.unreached(err)
 	}
 	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
+	text, err := io.ReadAll(answer.Body)
 	if err != nil {
 		return c.unreached(err)
 	}
 	if answer.StatusCode/100 != 2 {
-		return c.refused(answer.StatusCode, body)
+		return c.refused(answer.StatusCode, text)
 	}
-	if into == nil {
+	switch into := into.(type) {
+	case nil:
+		return nil
+	case *[]byte: // as it came
+		*into = text
 		return nil
 	}
-	d := json.NewDecoder(bytes.NewReader(body))
+	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
 	if err := d.Decode(into); err != nil {
 		return &failure{code: exitSoftware, text: fmt.Sprintf("the answer of %s is no JSON: %v", c.url, err), remedy: "Is that the address of the HTTP API, and not of AMQP or the metrics?", err: err}
@@ -145,8 +163,11 @@ func (c *client) refused(status int, body []byte) *failure {
 	default:
 		text, _ := json.Marshal(r)
 		reason = string(text)
+		if pattern, why, ok := wrongPattern(r); ok {
+			reason = fmt.Sprintf("%q is no regular expression: %s", pattern, why)
+		}
 	}
-	f := &failure{code: exitData, text: fmt.Sprintf("the node at %s refused: %s", c.url, reason)}
+	f := &failure{code: exitData, text: fmt.Sprintf("the node at %s refused: %s", c.url, strings.TrimSpace(reason))}
 	switch {
 	case status == http.StatusNotFound:
 		f.missing = true
@@ -162,4 +183,30 @@ func (c *client) refused(status int, body []byte) *failure {
 		f.code, f.remedy = exitSoftware, "The node's log says more."
 	}
 	return f
+}
+
+// wrongPattern reads the answer to a wrong regular expression, in which texts are lists of characters.
+func wrongPattern(reason any) (pattern, why string, ok bool) {
+	list, _ := reason.([]any)
+	if len(list) != 3 || list[0] != "invalid_regexp" {
+		return "", "", false
+	}
+	text := func(v any) string {
+		if s, ok := v.(string); ok {
+			return s
+		}
+		var b strings.Builder
+		characters, _ := v.([]any)
+		for _, c := range characters {
+			if n, ok := c.(float64); ok {
+				b.WriteRune(rune(n))
+			}
+		}
+		return b.String()
+	}
+	details, _ := list[2].([]any)
+	if len(details) == 0 {
+		return "", "", false
+	}
+	return text(list[1]), text(details[0]), true
 }

@@ -361,3 +361,38 @@ func outcome(t *testing.T, dir, damaged string, messages int) {
 		t.Errorf("%d messages are lost without a word", lost)
 	}
 }
+
+// TestMetadataGone: a node without its metadata does not start on messages, and deletes nothing.
+func TestMetadataGone(t *testing.T) {
+	for _, test := range []struct {
+		pattern string
+		build   func(testing.TB) (string, int)
+	}{{"meta/marker.manifest.*", smallDir}, {"meta/*.log", youngDir}, {"meta/*", smallDir}, {"meta", smallDir}} {
+		dir, _ := test.build(t)
+		names, err := filepath.Glob(filepath.Join(dir, test.pattern))
+		if err != nil || len(names) == 0 {
+			t.Fatal(err, test.pattern)
+		}
+		for _, name := range names {
+			if err := os.RemoveAll(name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		before := filesIn(t, dir)
+		s, err := startSmall(t, dir, 64<<20)
+		var f *failure
+		if !errors.As(err, &f) || f.code != exitData || f.remedy == "" {
+			t.Errorf("%s: %v", test.pattern, err)
+		}
+		if err == nil {
+			_ = s.closeData()
+		}
+		after := filesIn(t, dir)
+		for _, name := range before {
+			written := strings.HasSuffix(name, ".log") || strings.Contains(name, "OPTIONS") // the key-value store begins these anew
+			if !slices.Contains(after, name) && !written {
+				t.Errorf("%s: %s is gone", test.pattern, name)
+			}
+		}
+	}
+}

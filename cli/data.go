@@ -150,6 +150,10 @@ func unreadable(dir string, err error) *failure {
 // unopened explains why a node does not start on a directory.
 func unopened(what, dir string, err error) *failure {
 	why, _, _ := strings.Cut(err.Error(), "\n")
+	if storage.IsNoSpace(err) || strings.Contains(why, "no space left") {
+		return &failure{code: exitTemporary, text: fmt.Sprintf("%s cannot be opened: the disk is full: %s", what, why), err: err,
+			remedy: "Make room on the disk and start again. A new node needs 32 MiB, one that has run before less."}
+	}
 	return &failure{code: exitData, text: fmt.Sprintf("%s cannot be read: %s", what, why), err: err,
 		remedy: "No message was touched. If the disk is at fault, repair it first; then put back a copy of the whole directory, or start on an empty one\n" +
 			"with --data-dir and keep this one. 'warren storage verify " + dir + "' tells what of the messages can be read."}

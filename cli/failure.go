@@ -6,6 +6,7 @@ import "fmt"
 const (
 	exitUsage       = 64 // the command line is wrong
 	exitData        = 65 // an argument names something wrong or missing
+	exitNoUser      = 67 // there is no such user
 	exitUnavailable = 69 // no node answers, or a check failed
 	exitSoftware    = 70 // the node failed
 	exitTemporary   = 75 // it took too long

@@ -109,17 +109,66 @@ func eventually(t testing.TB, what string, yes func() bool) {
 	}
 }
 
-// TestFullDisk fills the disk under a node: declarations are refused, nothing is confirmed that is not on the disk,
-// acknowledgements and purges go on, and when there is room again everything does, without a restart.
-func TestFullDisk(t *testing.T) {
-	fs := storage.NewFaultFS(1)
-	fs.SetSpace(100 << 20) // too little to write journal files ahead
-	dir := t.TempDir()
+// onFaults opens a node on a file system of a test, with a ballast of 2 MiB.
+func onFaults(t *testing.T, fs storage.FS, dir string) (*small, error) {
 	s := &small{t: t, log: new(bytes.Buffer)}
 	cfg := config.Default()
 	cfg.DataDir, cfg.DiskBallast = dir, 2<<20
 	s.rooms = &rooms{fs: fs, cfg: cfg, pool: queue.NewPool(64 << 20), clock: queue.NewClock(), log: slog.New(slog.NewTextHandler(&locked{w: s.log}, nil))}
-	if err := s.openData(); err != nil {
+	return s, s.openData()
+}
+
+// TestStartOnFullDisk: a new node that finds no room says so, and not that something is damaged; one that has run before
+// starts, with an alarm, and gives what it has.
+func TestStartOnFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	for space := int64(0); space < 10_000; space += 400 {
+		fs := storage.NewFaultFS(1)
+		fs.SetSpace(space)
+		s, err := onFaults(t, fs, dir)
+		_ = s.closeData()
+		if f, ok := err.(*failure); !ok || !strings.Contains(f.text, "the disk is full") {
+			t.Errorf("with %d octets: %v", space, err)
+		}
+	}
+	fs := storage.NewFaultFS(1)
+	fs.SetSpace(100 << 20)
+	s, err := onFaults(t, fs, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.declare()
+	s.publish(0, 100)
+	s.watch(1 << 30).fill()
+	if err := s.closeData(); err != nil || !s.ballast.Held() {
+		t.Fatal(err)
+	}
+	fs.SetSpace(0)
+	if s, err = onFaults(t, fs, dir); err != nil {
+		t.Fatal(err)
+	}
+	s.watch(1 << 30).look(time.Now())
+	if on := s.alarms.On(); on&broker.StorageAlarm == 0 {
+		t.Errorf("no alarm: %v", on.Names())
+	}
+	for i := range smallQueues {
+		if got := s.drain(i); len(got) != 100 {
+			t.Errorf("%d messages", len(got))
+		}
+	}
+	if err := s.closeData(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFullDisk fills the disk under a node: declarations are refused, nothing is confirmed that is not on the disk,
+// acknowledgements and purges go on, and when there is room again everything does, without a restart.
+func TestFullDisk(t *testing.T) {
+	dir := t.TempDir()
+	fs := storage.NewFaultFS(1)
+	fs.SetSpace(100 << 20) // too little to write journal files ahead
+	s, err := onFaults(t, fs, dir)
+	if err != nil {
 		t.Fatal(err)
 	}
 	w := s.watch(1 << 30)
@@ -187,9 +236,8 @@ func TestFullDisk(t *testing.T) {
 	// After a power cut everything that was confirmed is there.
 	cut := fs.Crash(7)
 	_ = s.closeData() // of the old life: its disk is gone
-	s2 := &small{t: t, log: new(bytes.Buffer)}
-	s2.rooms = &rooms{fs: cut, cfg: cfg, pool: queue.NewPool(64 << 20), clock: queue.NewClock(), log: slog.New(slog.NewTextHandler(&locked{w: s2.log}, nil))}
-	if err := s2.openData(); err != nil {
+	s2, err := onFaults(t, cut, dir)
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, i := range []int{0, 2} {

@@ -20,9 +20,15 @@ type listing struct {
 	known []string          // columns that can be asked for
 	usual []string          // those shown if nothing is said
 	named map[string]string // fields of the API for the columns that have another name
+	fixed map[string]any    // columns that are the same everywhere
 	// of is what the list is of, for RabbitMQ's banner; hosted says that the list can be cut by virtual host.
 	of     string
 	hosted bool
+	quoted bool // RabbitMQ's tool puts the virtual host into quotes here
+	// byHeader says that the virtual host stands in the header x-vhost rather than in the path.
+	byHeader bool
+	// locate, if not nil, is the path in the place of path and the virtual host.
+	locate func(l *listing) []string
 }
 
 // flags adds those of all lists.
@@ -45,8 +51,14 @@ func (l *listing) run(p *program, c *cobra.Command, args []string) error {
 		return err
 	}
 	path := l.path
-	if l.hosted && !l.all {
+	header := map[string]string{}
+	if l.byHeader && !l.all {
+		header["X-Vhost"] = l.vhost
+	} else if l.hosted && !l.all {
 		path = append(path[:len(path):len(path)], l.vhost)
+	}
+	if l.locate != nil {
+		path = l.locate(l)
 	}
 	fields := make([]string, len(columns))
 	for i, column := range columns {
@@ -57,8 +69,8 @@ func (l *listing) run(p *program, c *cobra.Command, args []string) error {
 	}
 	var items []map[string]any
 	query := url.Values{"columns": {strings.Join(fields, ",")}}
-	if err := l.client.call(p, c, "GET", path, query, nil, &items); err != nil {
-		if f, ok := err.(*failure); ok && f.missing && len(path) > len(l.path) {
+	if err := l.client.call(p, c, "GET", path, query, header, &items); err != nil {
+		if f, ok := err.(*failure); ok && f.missing && l.hosted && !l.all {
 			f.text, f.remedy = fmt.Sprintf("there is no virtual host %q, or user %q has no permissions in it", l.vhost, l.client.user), "Choose one with --vhost, or --all-vhosts."
 		}
 		return err
@@ -67,13 +79,20 @@ func (l *listing) run(p *program, c *cobra.Command, args []string) error {
 	for i, item := range items {
 		rows[i] = make([]any, len(fields))
 		for j, field := range fields {
-			rows[i][j] = member(item, field)
+			if v, ok := l.fixed[field]; ok {
+				rows[i][j] = v
+			} else {
+				rows[i][j] = member(item, field)
+			}
 		}
 	}
 	if l.printing.rabbit {
 		l.printing.banner = fmt.Sprintf("Listing %s ...", l.of)
 		if l.hosted {
 			l.printing.banner = fmt.Sprintf("Listing %s for vhost %s ...", l.of, l.vhost)
+			if l.quoted {
+				l.printing.banner = fmt.Sprintf("Listing %s for vhost \"%s\" ...", l.of, l.vhost)
+			}
 		}
 	}
 	return l.printing.print(p, columns, rows)
@@ -124,7 +143,8 @@ func (p *program) queueCommand() *cobra.Command {
 		RunE: func(c *cobra.Command, args []string) error { return l.run(p, c, args) },
 	}
 	l.flags(p, list)
-	return group("queue", "Look at queues", "  warren queue list", list)
+	return group("queue", "Look at queues, declare and delete them, look at their messages", "  warren queue list\n  warren queue declare orders\n  warren queue get orders --count 3",
+		append([]*cobra.Command{list}, p.queueCommands()...)...)
 }
 
 func (p *program) connectionCommand() *cobra.Command {
@@ -193,8 +213,21 @@ func (p *program) ctlCommands() []*cobra.Command {
 		l.flags(p, c)
 		return c
 	}
-	return []*cobra.Command{
+	lists := []*cobra.Command{
 		alias("list_queues", "As rabbitmqctl list_queues", queueListing(), "name", "messages"),
 		alias("list_connections", "As rabbitmqctl list_connections", connectionListing(), "user", "peer_host", "peer_port", "state"),
+		alias("list_exchanges", "As rabbitmqctl list_exchanges", exchangeListing(), "name", "type"),
+		alias("list_bindings", "As rabbitmqctl list_bindings", ctlBindingListing(), "source_name", "source_kind", "destination_name", "destination_kind", "routing_key", "arguments"),
+		alias("list_users", "As rabbitmqctl list_users", userListing(), "user", "tags"),
+		alias("list_vhosts", "As rabbitmqctl list_vhosts", vhostListing(), "name"),
+		alias("list_permissions", "As rabbitmqctl list_permissions", permissionListing(), "user", "configure", "write", "read"),
+		alias("list_topic_permissions", "As rabbitmqctl list_topic_permissions", topicPermissionListing(), "user", "exchange", "write", "read"),
+		alias("list_policies", "As rabbitmqctl list_policies", policyListing(), "vhost", "name", "pattern", "apply-to", "definition", "priority"),
+		alias("list_operator_policies", "As rabbitmqctl list_operator_policies", operatorPolicyListing(), "vhost", "name", "pattern", "apply-to", "definition", "priority"),
+		alias("list_parameters", "As rabbitmqctl list_parameters", parameterListing(), "component", "name", "value"),
+		alias("list_global_parameters", "As rabbitmqctl list_global_parameters", globalParameterListing(), "name", "value"),
+		alias("list_user_limits", "As rabbitmqctl list_user_limits", userLimitListing(), "user", "limits"),
+		alias("list_vhost_limits", "As rabbitmqctl list_vhost_limits", vhostLimitListing(), "vhost", "limits"),
 	}
+	return append(append(lists, p.ctlUserLists()...), p.ctlDeeds()...)
 }

@@ -131,7 +131,7 @@ func (n *node) listen(cfg config.Config) error {
 // serve starts a goroutine for each listener and one for the samples; stop waits for them.
 func (n *node) serve(ctx context.Context, cfg config.Config, version string, memory uint64, log *slog.Logger) {
 	o := management.Options{
-		Broker: n.engine, Node: cfg.NodeName, Cluster: cfg.ClusterName, Product: cfg.Product, ProductVersion: version,
+		Broker: n.engine, Node: cfg.NodeName, Cluster: cfg.ClusterName, Product: cfg.Product, ProductVersion: version, RabbitMQVersion: behavesAs,
 		DefaultQueueType: cfg.DefaultQueueType, AuthMechanisms: cfg.AuthMechanisms, Listeners: n.shownListeners,
 		MemoryLimit: cfg.MemoryWatermark.Bytes(memory), DiskLimit: cfg.DiskFreeLimit.Bytes(memory), ConnectionMax: cfg.ConnectionMax,
 		DataDir: cfg.DataDir, ConfigFiles: some(cfg.File), LogFiles: some(cfg.Log.File), MaxBody: int64(cfg.HTTPMaxBody), Interval: cfg.StatisticsInterval,

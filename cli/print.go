@@ -82,7 +82,9 @@ func (o *printing) print(p *program, columns []string, rows [][]any) error {
 	for _, row := range rows {
 		line := make([]string, len(row))
 		for i, v := range row {
-			line[i] = text(v)
+			if line[i] = text(v); o.rabbit {
+				line[i] = erlangList(v, line[i])
+			}
 		}
 		lines = append(lines, line)
 	}
@@ -210,6 +212,21 @@ func text(v any) string {
 		return fmt.Sprint(v)
 	}
 	return string(b)
+}
+
+// erlangList is a list of texts as RabbitMQ's tools print it, without quotes; otherwise is what stands for anything else.
+func erlangList(v any, otherwise string) string {
+	list, ok := v.([]any)
+	if !ok {
+		return otherwise
+	}
+	words := make([]string, len(list))
+	for i := range list {
+		if words[i], ok = list[i].(string); !ok {
+			return otherwise
+		}
+	}
+	return "[" + strings.Join(words, ", ") + "]"
 }
 
 // choose finds out which columns are wanted: those of --columns or those named as arguments, commas tolerated, or the usual ones.

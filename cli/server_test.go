@@ -77,10 +77,12 @@ func (h *hollow) Authenticate(name, password string, _ netip.Addr) (management.U
 	}
 	return management.User{Name: name, Tags: []string{"administrator"}}, nil
 }
-func (h *hollow) Totals() management.Totals  { return management.Totals{} }
-func (h *hollow) Counts(*management.Counts)  {}
-func (h *hollow) Alarms() []management.Alarm { return nil }
-func (h *hollow) Serving() bool              { h.mu.Lock(); defer h.mu.Unlock(); return !h.stopped }
+func (h *hollow) Totals() management.Totals                { return management.Totals{} }
+func (h *hollow) Counts(*management.Counts)                {}
+func (h *hollow) Alarms() []management.Alarm               { return nil }
+func (h *hollow) Serving() bool                            { h.mu.Lock(); defer h.mu.Unlock(); return !h.stopped }
+func (h *hollow) GlobalParameters() []management.Parameter { return nil }
+func (h *hollow) HasVHost(name string) bool                { return name == "/" }
 func (h *hollow) VHosts() iter.Seq[*management.VHost] {
 	return func(yield func(*management.VHost) bool) { yield(&management.VHost{Name: "/"}) }
 }

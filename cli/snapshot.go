@@ -4,10 +4,8 @@ import (
 	"errors"
 	"iter"
 	"net/netip"
-	"strings"
 	"time"
 
-	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/exchange"
 	"github.com/warrenmq/warren/management"
@@ -94,7 +92,9 @@ func (r *rooms) Queue(vhost, name string, into *management.Queue) bool {
 
 func (r *rooms) fillQueue(q *broker.Queue, into *management.Queue) {
 	s := q.Stats()
+	settings := q.Settings()
 	*into = management.Queue{
+		Policy: settings.Policy, OperatorPolicy: settings.OperatorPolicy, Definition: q.EffectivePolicy(),
 		ID: uint64(q.ID), VHost: q.VHost.Name, Name: q.Name, Type: q.Type, State: "running",
 		Durable: q.Durable, AutoDelete: q.AutoDelete, Exclusive: q.Exclusive(), Arguments: q.Arguments.Map(),
 		Ready: s.Ready, Unacked: s.Unacked, ReadyBytes: s.ReadyBytes, UnackedBytes: s.UnackedBytes,
@@ -137,90 +137,6 @@ func (r *rooms) QueueSamples() iter.Seq[management.QueueSample] {
 	}
 }
 
-// refusal is an error in management's terms.
-func refusal(err *amqp.Error) error {
-	if err == nil {
-		return nil
-	}
-	_, text, found := strings.Cut(err.Text, " - ") // management's clients do not read the code's name
-	if !found {
-		text = err.Text
-	}
-	return &management.Refusal{Code: err.Code, Text: text}
-}
-
-// actor is the user for whom something is changed. A user that was deleted since he logged in may change nothing; without a user the broker
-// would take the node itself for the actor, which may do anything.
-func (r *rooms) actor(as management.User) (broker.Actor, error) {
-	u := r.broker.User(as.Name)
-	if u == nil {
-		return broker.Actor{}, &management.Refusal{Code: amqp.AccessRefused, Text: "user '" + as.Name + "' does not exist"}
-	}
-	return broker.Actor{User: u}, nil
-}
-
-// DeclareQueue implements management.Broker.
-func (r *rooms) DeclareQueue(as management.User, d management.QueueDeclaration) (created bool, err error) {
-	v := r.broker.VHost(d.VHost)
-	if v == nil {
-		return false, &management.Refusal{Code: amqp.NotFound, Text: "no vhost '" + d.VHost + "'"}
-	}
-	a, err := r.actor(as)
-	if err != nil {
-		return false, err
-	}
-	args, bad := amqp.TableOf(d.Arguments)
-	if bad != nil {
-		return false, &management.Refusal{Code: amqp.PreconditionFailed, Text: bad.Error()}
-	}
-	existed := v.Queue(d.Name) != nil
-	done := make(chan error, 1)
-	v.DeclareQueue(a, broker.QueueDeclaration{
-		Name: d.Name, Durable: d.Durable, AutoDelete: d.AutoDelete, Arguments: args,
-	}, func(_ *broker.Queue, err *amqp.Error) { done <- refusal(err) })
-	err = <-done
-	return err == nil && !existed, err
-}
-
-// DeleteQueue implements management.Broker.
-func (r *rooms) DeleteQueue(as management.User, vhost, name string, ifUnused, ifEmpty bool) error {
-	v := r.broker.VHost(vhost)
-	if v == nil || v.Queue(name) == nil {
-		return &management.Refusal{Code: amqp.NotFound, Text: "no queue '" + name + "' in vhost '" + vhost + "'"}
-	}
-	a, err := r.actor(as)
-	if err != nil {
-		return err
-	}
-	var w queue.Wake
-	done := make(chan error, 1)
-	v.DeleteQueue(a, name, ifUnused, ifEmpty, &w, func(_ uint64, err *amqp.Error) { done <- refusal(err) })
-	w.Flush()
-	return <-done
-}
-
-// PurgeQueue implements management.Broker.
-func (r *rooms) PurgeQueue(as management.User, vhost, name string) error {
-	v := r.broker.VHost(vhost)
-	if v == nil {
-		return &management.Refusal{Code: amqp.NotFound, Text: "no vhost '" + vhost + "'"}
-	}
-	a, err := r.actor(as)
-	if err != nil {
-		return err
-	}
-	q, refused := v.QueueFor(a, name)
-	if refused != nil {
-		return refusal(refused)
-	}
-	var w queue.Wake
-	done := make(chan struct{})
-	q.Purge(&w, func(uint64) { close(done) })
-	w.Flush()
-	<-done
-	return nil
-}
-
 // Exchanges implements management.Broker.
 func (r *rooms) Exchanges(vhost string) iter.Seq[*management.Exchange] {
 	return func(yield func(*management.Exchange) bool) {
@@ -234,9 +150,23 @@ func (r *rooms) Exchanges(vhost string) iter.Seq[*management.Exchange] {
 	}
 }
 
+// Exchange implements management.Broker.
+func (r *rooms) Exchange(vhost, name string, into *management.Exchange) bool {
+	v := r.broker.VHost(vhost)
+	if v == nil {
+		return false
+	}
+	x, ok := v.Exchange(name)
+	if ok {
+		*into = *exchangeShown(v, x)
+	}
+	return ok
+}
+
 func exchangeShown(v *broker.VHost, x exchange.Declaration) *management.Exchange {
+	policy, _ := v.ExchangePolicy(x.Name)
 	return &management.Exchange{VHost: v.Name, Name: x.Name, Type: x.Type, Durable: x.Durable, AutoDelete: x.AutoDelete,
-		Internal: x.Internal, Arguments: x.Arguments.Map()}
+		Internal: x.Internal, Arguments: x.Arguments.Map(), Policy: policy}
 }
 
 // Bindings implements management.Broker.

@@ -11,6 +11,9 @@ import (
 // release is the version of Warren that this is, or becomes.
 const release = "0.1.0"
 
+// behavesAs is the version of RabbitMQ whose behaviour, API and formats this is.
+const behavesAs = "4.3.6"
+
 // build is what a binary knows of its making.
 type build struct {
 	Version  string `json:"version"`

@@ -138,14 +138,14 @@ func TestErrorsAreRabbitMQs(t *testing.T) {
 		{"PUT", "/api/queues/%2F/new", `{} {}`, 400, `{"error":"bad_request","reason":"not_json"}`},
 		{"PUT", "/api/queues/%2F/new", `{"arguments":3}`, 400, `{"error":"bad_request","reason":"arguments is no object"}`},
 		{"PUT", "/api/queues/%2F/new", `{"node":"x@y"}`, 400, `{"error":"bad_request","reason":"Node x@y is not a cluster member"}`},
-		{"PUT", "/api/queues/%2F/" + strings.Repeat("q", 256), `{}`, 400, `{"error":"bad_request","reason":"queue name is longer than 255 bytes"}`},
-		{"PUT", "/api/queues/nope/new", `{}`, 404, missing},
+		{"PUT", "/api/queues/%2F/" + strings.Repeat("q", 256), `{}`, 400, `{"error":"bad_request","reason":"queue should be less than 255 bytes, actually was 256\n"}`},
+		{"PUT", "/api/queues/nope/new", `{}`, 404, `{"error":"not_found","reason":"vhost_not_found"}`},
 		{"POST", "/api/whoami", "", 405, ""},
 		{"GET", "/api/queues/%2F/q000/contents", "", 405, ""},
-		{"GET", "/api/definitions", "", 501, `{"error":"not_implemented","reason":"this path is not built yet"}`},
-		{"GET", "/api/users/guest", "", 501, ""},
-		{"POST", "/api/exchanges/%2F/amq.direct/publish", "{}", 501, ""},
-		{"PUT", "/api/exchanges/%2F/new", "{}", 501, `{"error":"not_implemented","reason":"PUT of this path is not built yet"}`},
+		{"GET", "/api/feature-flags", "", 501, `{"error":"not_implemented","reason":"this path is not built yet"}`},
+		{"PUT", "/api/cluster-name", "{}", 400, `{"error":"bad_request","reason":"[{key_missing,name}]"}`},
+		{"GET", "/api/shovels", "", 200, `[]`},
+		{"GET", "/api/federation-links/%2F", "", 200, `[]`},
 		{"GET", "/api/queues/%2F/q000/nope", "", 404, missing},
 		{"GET", "/api/health/checks/port-listener/x", "", 400, `{"error":"bad_request","reason":"Invalid port"}`},
 		{"GET", "/api/queues/%zz", "", 404, missing},
@@ -298,7 +298,7 @@ func TestQueueFields(t *testing.T) {
 		t.Error(consumer["channel_details"])
 	}
 	cheap := fields(c.object("/api/queues/%2F/q000?disable_stats=true&enable_queue_totals=true"))
-	if want := []string{"arguments", "auto_delete", "durable", "exclusive", "internal", "internal_owner", "messages", "messages_ready", "messages_unacknowledged", "name", "node", "state", "type", "vhost"}; !slices.Equal(cheap, want) {
+	if want := []string{"arguments", "auto_delete", "durable", "effective_policy_definition", "exclusive", "internal", "internal_owner", "messages", "messages_ready", "messages_unacknowledged", "name", "node", "operator_policy", "policy", "state", "type", "vhost"}; !slices.Equal(cheap, want) {
 		t.Error(cheap)
 	}
 	_, _, text := c.do("GET", "/api/queues/%2F/q000", "")

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"hash/fnv"
+	"net/http"
 	"net/url"
 	"strings"
 )
@@ -128,15 +129,21 @@ func (a *API) pairBindings(r *request) {
 }
 
 func (a *API) oneBinding(r *request) {
+	if found, ok := a.named(r); ok {
+		a.answer(r, viewBinding(found))
+	}
+}
+
+// named finds the binding in the path, or answers that there is none.
+func (a *API) named(r *request) (found *Binding, ok bool) {
 	want, ok := a.pair(r)
 	if !ok {
-		return
+		return nil, false
 	}
-	var found *bindingView
 	look := func(b *Binding) {
 		if want(b) && propertiesKey(b.RoutingKey, b.Arguments) == r.vars["properties"] {
-			view := viewBinding(b)
-			found = &view
+			kept := *b
+			found = &kept
 		}
 	}
 	if r.vars["kind"] == "q" {
@@ -147,7 +154,77 @@ func (a *API) oneBinding(r *request) {
 	}
 	if found == nil {
 		a.missing(r.w)
+	}
+	return found, found != nil
+}
+
+// maxBindingBody bounds the body of a request that binds, in bytes, as in RabbitMQ.
+const maxBindingBody = 5000
+
+// ends answers that an end of the binding in the path is missing, with the broker's text.
+func (a *API) ends(r *request) (b Binding, ok bool) {
+	b = Binding{VHost: r.vars["vhost"], Source: exchangeName(r.vars["source"]), Destination: r.vars["destination"], ToExchange: r.vars["kind"] == "e"}
+	no := func(what, name string) {
+		a.fail(r.w, http.StatusNotFound, "not_found", "no "+what+" '"+name+"' in vhost '"+b.VHost+"'")
+	}
+	if _, ok := a.exchange(b.VHost, b.Source); !ok {
+		no("exchange", b.Source)
+		return b, false
+	}
+	if !b.ToExchange {
+		if !a.Broker.Queue(b.VHost, b.Destination, new(Queue)) {
+			no("queue", b.Destination)
+			return b, false
+		}
+		return b, true
+	}
+	b.Destination = exchangeName(b.Destination)
+	if _, ok := a.exchange(b.VHost, b.Destination); !ok {
+		no("exchange", b.Destination)
+		return b, false
+	}
+	return b, true
+}
+
+// bind makes a binding and says under which path it can be found, seen from the path of the request.
+func (a *API) bind(r *request) {
+	r.Body = http.MaxBytesReader(r.w, r.Body, maxBindingBody)
+	body, ok := a.body(r)
+	if !ok {
 		return
 	}
-	a.answer(r, *found)
+	b, ok := a.ends(r)
+	if !ok {
+		return
+	}
+	switch key := body["routing_key"].(type) {
+	case nil:
+	case string:
+		b.RoutingKey = key
+	default:
+		a.bad(r.w, []any{"not_string", "routing_key"})
+		return
+	}
+	if len(b.RoutingKey) > 255 {
+		a.bad(r.w, tooLong("routing_key", b.RoutingKey))
+		return
+	}
+	if b.Arguments, ok = a.arguments(r, body); !ok {
+		return
+	}
+	if err := a.Broker.Bind(r.user, &b); err != nil {
+		a.refuse(r.w, err)
+		return
+	}
+	escape := func(segment string) string { return strings.ReplaceAll(url.PathEscape(segment), "+", "%2B") }
+	r.w.Header().Set("Location", escape(r.vars["destination"])+"/"+escape(propertiesKey(b.RoutingKey, b.Arguments)))
+	r.w.WriteHeader(http.StatusCreated)
+}
+
+func (a *API) unbind(r *request) {
+	found, ok := a.named(r)
+	if !ok {
+		return
+	}
+	a.done(r, a.Broker.Unbind(r.user, found))
 }

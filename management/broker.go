@@ -8,7 +8,7 @@ import (
 )
 
 // Broker is all that this room sees of a node. Its methods may be called at any time by any goroutine and never wait for a disk or a socket,
-// except the four that change something, which return when the change is done.
+// except those that change something, which return when the change is durable.
 //
 // Iterators hand out a pointer to one value that they fill anew at each step; it is valid until the next. The loops of this room collect
 // what they need and do nothing else, in particular no call of the broker and no writing, so an iterator may hold a lock while it runs.
@@ -26,23 +26,43 @@ type Broker interface {
 	Totals() Totals
 	Counts(into *Counts)
 
+	Access
+	Rules
+
 	VHosts() iter.Seq[*VHost]
+	// HasVHost says whether there is a virtual host, whatever lies in it.
+	HasVHost(name string) bool
+	// PutVHost makes a virtual host, in which the user gets all permissions, or changes the metadata of one.
+	PutVHost(as User, v VHost) (created bool, err error)
+	// DeleteVHost removes a virtual host with all that is in it, and closes its connections.
+	DeleteVHost(name string) (existed bool, err error)
 
 	Queues(vhost string) iter.Seq[*Queue]
 	// Queue fills in one queue's snapshot, or says that there is none.
 	Queue(vhost, name string, into *Queue) bool
 	// QueueSamples yields what rates of queues are computed from. It is called every few seconds while anything happens.
 	QueueSamples() iter.Seq[QueueSample]
-	// DeclareQueue makes a queue with the user's permissions, or says that an equal one exists. Its errors, and those of the other two,
-	// are Refusals where AMQP has a code for the reason.
+	// DeclareQueue makes a queue with the user's permissions, or says that an equal one exists. Its errors, and those of the others that
+	// act as a user, are Refusals where AMQP has a code for the reason.
 	DeclareQueue(as User, d QueueDeclaration) (created bool, err error)
 	DeleteQueue(as User, vhost, name string, ifUnused, ifEmpty bool) error
 	PurgeQueue(as User, vhost, name string) error
+	// Publish publishes a message with a confirm, and says whether a queue took it. ErrRejected: a queue refused it, ErrUnconfirmed: the
+	// confirm did not come in time.
+	Publish(as User, m *Publication) (routed bool, err error)
+	// Get takes messages from a queue, and does with them what f says. It returns fewer when there are no more, or when they are large.
+	Get(as User, f Fetch) ([]Message, error)
 
 	// Exchanges includes the default exchange, under the name "".
 	Exchanges(vhost string) iter.Seq[*Exchange]
+	// Exchange fills in one exchange's snapshot, or says that there is none.
+	Exchange(vhost, name string, into *Exchange) bool
+	DeclareExchange(as User, x *Exchange) (created bool, err error)
+	DeleteExchange(as User, vhost, name string, ifUnused bool) error
 	// Bindings leaves out those of the default exchange, which follow from the queues.
 	Bindings(vhost string) iter.Seq[*Binding]
+	Bind(as User, b *Binding) error
+	Unbind(as User, b *Binding) error
 
 	Connections() iter.Seq[*Connection]
 	Connection(name string, into *Connection) bool
@@ -61,6 +81,12 @@ type Broker interface {
 var (
 	ErrLogin    = errors.New("unknown user or wrong password")
 	ErrLoopback = errors.New("user may log in from the node's own host only")
+)
+
+// ErrRejected and ErrUnconfirmed are what can become of a message that was published.
+var (
+	ErrRejected    = errors.New("rejected Unable to publish message. Check queue limits.")
+	ErrUnconfirmed = errors.New("confirm_timeout Timed out waiting for a publisher confirm")
 )
 
 // Refusal is why the broker did not do what it was asked, in AMQP's terms: Code is a reply code such as 404 or 406, Text what a client
@@ -144,8 +170,9 @@ func (c QueueCounts) deliverGet() uint64 { return c.Deliver + c.DeliverNoAck + c
 type VHost struct {
 	Name, Description string
 	Tags              []string
-	DefaultQueueType  string
-	Ready, Unacked    uint64
+	// DefaultQueueType is empty for the node's.
+	DefaultQueueType string
+	Ready, Unacked   uint64
 }
 
 // Queue is a queue at one moment.
@@ -173,6 +200,9 @@ type Queue struct {
 	// HeadTimestamp is the timestamp property of the first message, IdleSince when the queue was last used; zero: unknown.
 	HeadTimestamp, IdleSince time.Time
 	Counts                   QueueCounts
+	// Policy and OperatorPolicy are names of what applies, empty: none. Definition is what both come to.
+	Policy, OperatorPolicy string
+	Definition             map[string]any
 }
 
 // QueueDeclaration is what a client asks for when it declares a queue. Numbers in Arguments are int64 or float64.
@@ -190,6 +220,8 @@ type Exchange struct {
 	// In and Out count messages, if Counted is set.
 	In, Out uint64
 	Counted bool
+	// Policy is the name of the one that applies, empty: none.
+	Policy string
 }
 
 // Binding leads from an exchange to a queue, or to an exchange.

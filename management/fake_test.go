@@ -22,20 +22,23 @@ type fake struct {
 	consumers   []Consumer
 	alarms      []Alarm
 	stopped     bool
-	users       map[string]User // password is the name
+	logins      map[string]User // password is the name
 	enters      map[string][]string
 	closed      []string
 	refusal     error // of the next change
 	walks       int   // of QueueSamples
+	records
 }
 
 func newFake() *fake {
 	f := &fake{
 		vhosts: []VHost{{Name: "/", Description: "Default virtual host", Ready: 3}, {Name: "shop"}},
-		users: map[string]User{"guest": {"guest", []string{"administrator"}}, "ann": {"ann", []string{"management"}},
+		logins: map[string]User{"guest": {"guest", []string{"administrator"}}, "ann": {"ann", []string{"management"}},
 			"mon": {"mon", []string{"monitoring"}}, "app": {"app", nil}},
 		enters: map[string][]string{"guest": {"/", "shop"}, "ann": {"shop"}},
 	}
+	f.accounts = []Account{{Name: "ann", Algorithm: defaultAlgorithm, Tags: []string{"management"}}, {Name: "guest", Hash: []byte("hello"), Algorithm: defaultAlgorithm, Tags: []string{"administrator"}}}
+	f.permissions = []Permission{{"guest", "/", ".*", ".*", ".*"}}
 	for _, name := range []string{"", "amq.direct", "amq.topic"} {
 		kind := "direct"
 		if name == "amq.topic" {
@@ -47,7 +50,7 @@ func newFake() *fake {
 }
 
 func (f *fake) Authenticate(name, password string, from netip.Addr) (User, error) {
-	u, ok := f.users[name]
+	u, ok := f.logins[name]
 	switch {
 	case !ok || password != name:
 		return User{}, ErrLogin
@@ -83,6 +86,18 @@ func each[T any](list []T, want func(*T) bool) iter.Seq[*T] {
 }
 
 func (f *fake) VHosts() iter.Seq[*VHost] { return each(f.vhosts, func(*VHost) bool { return true }) }
+func (f *fake) HasVHost(name string) bool {
+	return slices.ContainsFunc(f.vhosts, func(v VHost) bool { return v.Name == name })
+}
+func (f *fake) Exchange(vhost, name string, into *Exchange) bool {
+	for _, x := range f.exchanges {
+		if x.VHost == vhost && x.Name == name {
+			*into = x
+			return true
+		}
+	}
+	return false
+}
 func (f *fake) Queues(vhost string) iter.Seq[*Queue] {
 	return each(f.queues, func(q *Queue) bool { return vhost == "" || q.VHost == vhost })
 }

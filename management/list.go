@@ -195,6 +195,32 @@ func (a *API) send(r *request, l *rows, fetch func(row) (view any, ok bool)) {
 	r.w.Write(buf)
 }
 
+// sendAll writes a list that was made already, in the order of what identify says of its items.
+func sendAll[T any](a *API, r *request, pages bool, views []T, identify func(T) (vhost, name string)) {
+	if q, ok := a.query(r, pages); ok {
+		sendQuery(a, r, q, views, identify)
+	}
+}
+
+// sendSorted is sendAll with another order if the request asks for none.
+func sendSorted[T any](a *API, r *request, views []T, by []string, identify func(T) (vhost, name string)) {
+	if q, ok := a.query(r, false); ok {
+		if q.sort == nil {
+			q.sort = by
+		}
+		sendQuery(a, r, q, views, identify)
+	}
+}
+
+func sendQuery[T any](a *API, r *request, q query, views []T, identify func(T) (vhost, name string)) {
+	l := rows{query: q}
+	for i := range views {
+		vhost, name := identify(views[i])
+		l.add(vhost, name, i, func() any { return views[i] })
+	}
+	a.send(r, &l, func(row row) (any, bool) { return views[row.at], true })
+}
+
 // vhostOf is the virtual host that a list is about: that in the path, or that in the header x-vhost, or all.
 func (r *request) vhostOf() string {
 	if vhost, ok := r.vars["vhost"]; ok {

@@ -48,28 +48,25 @@ func (a *API) permitted(need need, r *request) bool {
 		return refuse("Not management user")
 	case need == monitor && !r.user.monitors():
 		return refuse("Not monitor user")
+	case need == policy && !r.user.has("policymaker", "administrator"):
+		return refuse("User not authorised to access object")
 	case need == admin && !r.user.administers():
 		return refuse("Not administrator user")
 	}
 	vhost, inPath := r.vars["vhost"]
-	if inPath && !a.hasVHost(vhost) {
-		a.missing(r.w)
+	if inPath && !a.Broker.HasVHost(vhost) {
+		if r.Method == http.MethodPut || r.Method == http.MethodPost {
+			a.fail(r.w, http.StatusNotFound, "not_found", "vhost_not_found")
+		} else {
+			a.missing(r.w)
+		}
 		return false
 	}
-	if need == enter && !a.sees(r.user, vhost) {
+	if inPath && (need == enter || need == policy) && !a.sees(r.user, vhost) {
 		a.fail(r.w, http.StatusNotFound, "not_found", "Not Found")
 		return false
 	}
 	return true
-}
-
-func (a *API) hasVHost(name string) bool {
-	for vhost := range a.Broker.VHosts() {
-		if vhost.Name == name {
-			return true
-		}
-	}
-	return false
 }
 
 // sees says whether what lies in a virtual host is shown to a user.

@@ -187,7 +187,7 @@ func (a *API) overview(r *request) {
 		ManagementVersion: a.RabbitMQVersion, RatesMode: "basic",
 		Retention:     map[string][]int{"global": {}, "basic": {}, "detailed": {}}, // no history is kept
 		ExchangeTypes: exchangeTypes, ProductVersion: a.ProductVersion, ProductName: a.Product, RabbitMQVersion: a.RabbitMQVersion,
-		ClusterName: a.Cluster, ErlangVersion: goNumber(), ErlangFullVersion: goVersion(), CryptoLibVersion: "Go crypto/tls " + goNumber(),
+		ClusterName: a.cluster(), ErlangVersion: goNumber(), ErlangFullVersion: goVersion(), CryptoLibVersion: "Go crypto/tls " + goNumber(),
 		DefaultQueueType: a.DefaultQueueType, MessageStats: nodeMessageStats(&counts, &rates), Churn: churn(&counts, &rates),
 		Queues: queueTotalsView{totals.Ready + totals.Unacked, details{rates.ready + rates.unacked}, totals.Ready, details{rates.ready}, totals.Unacked, details{rates.unacked}},
 		Objects: map[string]uint64{"queues": totals.Queues, "exchanges": totals.Exchanges, "connections": totals.Connections,
@@ -234,10 +234,40 @@ func (a *API) version(r *request) { a.answer(r, a.RabbitMQVersion) }
 func (a *API) clusterName(r *request) {
 	a.answer(r, struct {
 		Name string `json:"name"`
-	}{a.Cluster})
+	}{a.cluster()})
+}
+
+// clusterParameter is the global parameter under which RabbitMQ keeps a name that was set.
+const clusterParameter = "cluster_name"
+
+// cluster is the name that was set, or else that of the configuration.
+func (a *API) cluster() string {
+	for _, p := range a.Broker.GlobalParameters() {
+		if name, ok := p.Value.(string); ok && p.Name == clusterParameter {
+			return name
+		}
+	}
+	return a.Cluster
+}
+
+// setClusterName answers 204 always, as RabbitMQ does.
+func (a *API) setClusterName(r *request) {
+	if !a.permitted(admin, r) { // everybody may read it
+		return
+	}
+	body, ok := a.body(r)
+	var name string
+	if !ok || !a.texts(r, body, wanted{"name", &name}) {
+		return
+	}
+	_, err := a.Broker.SetGlobalParameter(clusterParameter, name)
+	a.done(r, err)
 }
 
 func (a *API) extensions(r *request) { a.answer(r, []string{}) }
+
+// nothing lists what Warren has none of.
+func (a *API) nothing(r *request) { a.answer(r, []struct{}{}) }
 
 // alive answers a check that holds whenever it can be asked.
 func (a *API) alive(r *request) {

@@ -21,9 +21,17 @@ type queueIdentityView struct {
 	InternalOwner bool           `json:"internal_owner"`
 }
 
+// queuePolicyView is what disable_stats shows.
+type queuePolicyView struct {
+	queueIdentityView
+	Policy         *string        `json:"policy"`
+	OperatorPolicy *string        `json:"operator_policy"`
+	Definition     map[string]any `json:"effective_policy_definition"`
+}
+
 // queueTotalView is what disable_stats with enable_queue_totals shows.
 type queueTotalView struct {
-	queueIdentityView
+	queuePolicyView
 	Messages uint64 `json:"messages"`
 	Ready    uint64 `json:"messages_ready"`
 	Unacked  uint64 `json:"messages_unacknowledged"`
@@ -50,7 +58,9 @@ type queueView struct {
 	Capacity        *decimal          `json:"consumer_capacity,omitempty"`
 	Utilisation     *decimal          `json:"consumer_utilisation,omitempty"`
 	Memory          uint64            `json:"memory"`
-	Definition      struct{}          `json:"effective_policy_definition"`
+	Policy          string            `json:"policy,omitempty"`
+	OperatorPolicy  string            `json:"operator_policy,omitempty"`
+	Definition      map[string]any    `json:"effective_policy_definition"`
 	Owner           *ownerView        `json:"owner_pid_details,omitempty"`
 	StorageVersion  int               `json:"storage_version"`
 }
@@ -64,7 +74,7 @@ type ownerView struct {
 // queueDetailView is a queue on its own, or in /queues/detailed.
 type queueDetailView struct {
 	queueView
-	Policy               *string        `json:"policy"`
+	Policy               *string        `json:"policy"` // null for none, which the list leaves out
 	OperatorPolicy       *string        `json:"operator_policy"`
 	ExclusiveConsumer    *string        `json:"exclusive_consumer_tag"`
 	SingleActiveConsumer *string        `json:"single_active_consumer_tag"`
@@ -80,13 +90,25 @@ func (a *API) queueIdentity(q *Queue) queueIdentityView {
 		Arguments: jsonTable(q.Arguments), Node: a.Node, State: q.State}
 }
 
+// definition is what policies come to for a queue, {} for none.
+func definition(q *Queue) map[string]any {
+	if q.Definition == nil {
+		return map[string]any{}
+	}
+	return q.Definition
+}
+
+func (a *API) queuePolicies(q *Queue) queuePolicyView {
+	return queuePolicyView{a.queueIdentity(q), known(q.Policy), known(q.OperatorPolicy), definition(q)}
+}
+
 func (a *API) queueView(q *Queue) queueView {
 	v := queueView{queueIdentityView: a.queueIdentity(q),
 		Messages: q.Ready + q.Unacked, Ready: q.Ready, Unacked: q.Unacked,
 		RAM: q.Ready + q.Unacked, ReadyRAM: q.Ready, UnackedRAM: q.Unacked, // until messages can lie elsewhere
 		Bytes: q.ReadyBytes + q.UnackedBytes, ReadyBytes: q.ReadyBytes, UnackedBytes: q.UnackedBytes,
 		BytesRAM:  q.ReadyBytes + q.UnackedBytes,
-		Consumers: q.Consumers, Memory: q.Memory, StorageVersion: 2}
+		Consumers: q.Consumers, Policy: q.Policy, OperatorPolicy: q.OperatorPolicy, Definition: definition(q), Memory: q.Memory, StorageVersion: 2}
 	if capacity := decimal(q.Capacity); capacity >= 0 {
 		v.Capacity, v.Utilisation = &capacity, &capacity
 	}
@@ -109,6 +131,7 @@ func (a *API) queueView(q *Queue) queueView {
 // queueDetail is a queue with its consumers.
 func (a *API) queueDetail(q *Queue, consumers []consumerView) queueDetailView {
 	v := queueDetailView{queueView: a.queueView(q), ConsumerDetails: list(consumers), Deliveries: []struct{}{}, Incoming: []struct{}{}}
+	v.Policy, v.OperatorPolicy = known(q.Policy), known(q.OperatorPolicy)
 	if q.ExclusiveConsumer != "" {
 		v.ExclusiveConsumer = &q.ExclusiveConsumer
 	}
@@ -148,9 +171,9 @@ func (a *API) queues(r *request, full bool) {
 	view := func(queue *Queue) any {
 		switch {
 		case q.identity && q.identityTotals:
-			return queueTotalView{a.queueIdentity(queue), queue.Ready + queue.Unacked, queue.Ready, queue.Unacked}
+			return queueTotalView{a.queuePolicies(queue), queue.Ready + queue.Unacked, queue.Ready, queue.Unacked}
 		case q.identity:
-			return a.queueIdentity(queue)
+			return a.queuePolicies(queue)
 		}
 		return a.queueView(queue)
 	}
@@ -189,9 +212,9 @@ func (a *API) oneQueue(r *request) {
 	}
 	if p := r.URL.Query(); p.Get("disable_stats") == "true" {
 		if p.Get("enable_queue_totals") == "true" {
-			a.answer(r, queueTotalView{a.queueIdentity(&queue), queue.Ready + queue.Unacked, queue.Ready, queue.Unacked})
+			a.answer(r, queueTotalView{a.queuePolicies(&queue), queue.Ready + queue.Unacked, queue.Ready, queue.Unacked})
 		} else {
-			a.answer(r, a.queueIdentity(&queue))
+			a.answer(r, a.queuePolicies(&queue))
 		}
 		return
 	}
@@ -211,7 +234,7 @@ func (a *API) declareQueue(r *request) {
 	}
 	d := QueueDeclaration{VHost: r.vars["vhost"], Name: r.vars["queue"]}
 	if len(d.Name) > 255 {
-		a.bad(r.w, "queue name is longer than 255 bytes")
+		a.bad(r.w, tooLong("queue", d.Name))
 		return
 	}
 	if d.Durable, ok = a.boolean(r, body, "durable"); !ok {
@@ -220,12 +243,7 @@ func (a *API) declareQueue(r *request) {
 	if d.AutoDelete, ok = a.boolean(r, body, "auto_delete"); !ok {
 		return
 	}
-	switch arguments := body["arguments"].(type) {
-	case nil:
-	case map[string]any:
-		d.Arguments = amqpValue(arguments).(map[string]any)
-	default:
-		a.bad(r.w, "arguments is no object")
+	if d.Arguments, ok = a.arguments(r, body); !ok {
 		return
 	}
 	if node, ok := body["node"]; ok && node != a.Node && node != "" && node != nil {
@@ -233,14 +251,7 @@ func (a *API) declareQueue(r *request) {
 		return
 	}
 	created, err := a.Broker.DeclareQueue(r.user, d)
-	switch {
-	case err != nil:
-		a.refuse(r.w, err)
-	case created:
-		r.w.WriteHeader(http.StatusCreated)
-	default:
-		r.w.WriteHeader(http.StatusNoContent)
-	}
+	a.put(r, created, err)
 }
 
 func (a *API) deleteQueue(r *request) {

@@ -32,6 +32,11 @@ func (a *API) bad(w http.ResponseWriter, reason any) {
 // refuse answers with what the broker said, as RabbitMQ translates AMQP's codes.
 func (a *API) refuse(w http.ResponseWriter, err error) {
 	var refusal *Refusal
+	var pattern *InvalidPattern
+	if errors.As(err, &pattern) { // RabbitMQ's texts are lists of characters here
+		a.bad(w, []any{"invalid_regexp", []rune(pattern.Pattern), []any{[]rune(pattern.Text), pattern.At}})
+		return
+	}
 	if !errors.As(err, &refusal) {
 		a.Log.Error("a request to the management API failed", "error", err)
 		a.fail(w, http.StatusInternalServerError, "internal_server_error", err.Error())
@@ -95,6 +100,27 @@ func (a *API) body(r *request) (object map[string]any, ok bool) {
 	}
 	a.bad(r.w, "not_json")
 	return nil, false
+}
+
+// present says whether a body has the keys, or answers which it has not.
+func (a *API) present(r *request, body map[string]any, names ...string) bool {
+	var missing []string
+	length := 1
+	for _, name := range names {
+		if _, ok := body[name]; !ok {
+			missing = append(missing, "{key_missing,"+name+"}")
+			length += len(missing[len(missing)-1]) + 1
+		}
+	}
+	if missing == nil {
+		return true
+	}
+	separator := ","
+	if length > 80 { // RabbitMQ prints in lines of that length
+		separator = ",\n "
+	}
+	a.bad(r.w, "["+strings.Join(missing, separator)+"]")
+	return false
 }
 
 // boolean reads a truth value, which may be text, or answers that it is none.

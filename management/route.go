@@ -15,6 +15,7 @@ const (
 	manage              // any of the four tags
 	enter               // any of the four tags, and access to the virtual host in the path
 	monitor             // monitoring or administrator
+	policy              // policymaker or administrator, and access to the virtual host if there is one in the path
 	admin               // administrator
 )
 
@@ -47,6 +48,13 @@ type verbs map[string]action
 // get are the verbs of what can be read.
 func get(a action) verbs { return verbs{http.MethodGet: a} }
 
+// post are the verbs of what can only be asked to do something.
+func post(a action) verbs { return verbs{http.MethodPost: a} }
+
+// put and delete add a method each.
+func (v verbs) put(a action) verbs    { return v.and(a, http.MethodPut) }
+func (v verbs) delete(a action) verbs { return v.and(a, http.MethodDelete) }
+
 // and adds methods.
 func (v verbs) and(a action, methods ...string) verbs {
 	for _, method := range methods {
@@ -61,7 +69,7 @@ func (a *API) table() []route {
 		on("/overview", manage, get((*API).overview)),
 		on("/whoami", manage, get((*API).whoami)),
 		on("/version", nobody, get((*API).version)),
-		on("/cluster-name", manage, get((*API).clusterName).and((*API).later, http.MethodPut)),
+		on("/cluster-name", manage, get((*API).clusterName).put((*API).setClusterName)),
 		on("/nodes", monitor, get((*API).nodes)),
 		on("/nodes/:node", monitor, get((*API).node)),
 		on("/extensions", manage, get((*API).extensions)),
@@ -80,7 +88,9 @@ func (a *API) table() []route {
 		on("/health/checks/below-node-connection-limit", nobody, get((*API).checkConnectionLimit)),
 		on("/health/checks/ready-to-serve-clients", nobody, get((*API).checkReady)),
 		on("/vhosts", manage, get((*API).listVHosts)),
-		on("/vhosts/:vhost", admin, get((*API).oneVHost).and((*API).later, http.MethodPut, http.MethodDelete)),
+		on("/vhosts/:in", admin, get((*API).oneVHost).put((*API).putVHost).delete((*API).deleteVHost)),
+		on("/vhosts/:vhost/permissions", admin, get((*API).listPermissions)),
+		on("/vhosts/:vhost/topic-permissions", admin, get((*API).listTopicPermissions)),
 		on("/vhosts/:vhost/connections", enter, get((*API).listConnections)),
 		on("/vhosts/:vhost/channels", enter, get((*API).listChannels)),
 		on("/queues", manage, get((*API).listQueues)),
@@ -88,16 +98,19 @@ func (a *API) table() []route {
 		on("/queues/:vhost", enter, get((*API).listQueues)),
 		on("/queues/:vhost/:queue", enter, verbs{http.MethodGet: (*API).oneQueue, http.MethodPut: (*API).declareQueue, http.MethodDelete: (*API).deleteQueue}),
 		on("/queues/:vhost/:queue/contents", enter, verbs{http.MethodDelete: (*API).purgeQueue}),
+		on("/queues/:vhost/:queue/get", enter, post((*API).getMessages)),
+		on("/warren/queues/:vhost/:queue/effective", enter, get((*API).effective)),
 		on("/queues/:vhost/:queue/bindings", enter, get((*API).queueBindings)),
 		on("/exchanges", manage, get((*API).listExchanges)),
 		on("/exchanges/:vhost", enter, get((*API).listExchanges)),
-		on("/exchanges/:vhost/:exchange", enter, get((*API).oneExchange).and((*API).later, http.MethodPut, http.MethodDelete)),
+		on("/exchanges/:vhost/:exchange", enter, get((*API).oneExchange).put((*API).declareExchange).delete((*API).deleteExchange)),
+		on("/exchanges/:vhost/:exchange/publish", enter, post((*API).publish)),
 		on("/exchanges/:vhost/:exchange/bindings/source", enter, get((*API).exchangeBindings)),
 		on("/exchanges/:vhost/:exchange/bindings/destination", enter, get((*API).exchangeBindings)),
 		on("/bindings", manage, get((*API).listBindings)),
 		on("/bindings/:vhost", enter, get((*API).listBindings)),
-		on("/bindings/:vhost/e/:source/:kind/:destination", enter, get((*API).pairBindings).and((*API).later, http.MethodPost)),
-		on("/bindings/:vhost/e/:source/:kind/:destination/:properties", enter, get((*API).oneBinding).and((*API).later, http.MethodDelete)),
+		on("/bindings/:vhost/e/:source/:kind/:destination", enter, get((*API).pairBindings).and((*API).bind, http.MethodPost)),
+		on("/bindings/:vhost/e/:source/:kind/:destination/:properties", enter, get((*API).oneBinding).delete((*API).unbind)),
 		on("/connections", manage, get((*API).listConnections)),
 		on("/connections/username/:user", manage, verbs{http.MethodGet: (*API).userConnections, http.MethodDelete: (*API).closeUserConnections}),
 		on("/connections/:connection", manage, verbs{http.MethodGet: (*API).oneConnection, http.MethodDelete: (*API).closeConnection}),
@@ -106,15 +119,50 @@ func (a *API) table() []route {
 		on("/channels/:channel", manage, get((*API).oneChannel)),
 		on("/consumers", manage, get((*API).listConsumers)),
 		on("/consumers/:vhost", enter, get((*API).listConsumers)),
+		on("/users", admin, get((*API).listUsers)),
+		on("/users/without-permissions", admin, get((*API).listUsersWithoutPermissions)),
+		on("/users/bulk-delete", admin, post((*API).deleteUsers)),
+		on("/users/:user", admin, get((*API).oneUser).put((*API).putUser).delete((*API).deleteUser)),
+		on("/users/:user/permissions", admin, get((*API).listPermissions)),
+		on("/users/:user/topic-permissions", admin, get((*API).listTopicPermissions)),
+		on("/permissions", admin, get((*API).listPermissions)),
+		on("/permissions/:in/:user", admin, get((*API).onePermission).put((*API).putPermission).delete((*API).deletePermission)),
+		on("/topic-permissions", admin, get((*API).listTopicPermissions)),
+		on("/topic-permissions/:in/:user", admin, get((*API).oneTopicPermission).put((*API).putTopicPermission).delete((*API).deleteTopicPermissions)),
+		on("/topic-permissions/:in/:user/:exchange", admin, verbs{}.delete((*API).deleteTopicPermission)),
+		on("/user-limits", admin, get((*API).listUserLimits)),
+		on("/user-limits/:user", manage, get((*API).listUserLimits)),
+		on("/user-limits/:user/:limit", admin, verbs{}.put((*API).putUserLimit).delete((*API).deleteUserLimit)),
+		on("/vhost-limits", manage, get((*API).listVHostLimits)),
+		on("/vhost-limits/:vhost", enter, get((*API).listVHostLimits)),
+		on("/vhost-limits/:in/:limit", admin, verbs{}.put((*API).putVHostLimit).delete((*API).deleteVHostLimit)),
+		on("/policies", manage, get((*API).listPolicies)),
+		on("/policies/:vhost", enter, get((*API).listPolicies)),
+		on("/policies/:vhost/:policy", policy, get((*API).onePolicy).put((*API).putPolicy).delete((*API).deletePolicy)),
+		on("/operator-policies", manage, get((*API).listPolicies)),
+		on("/operator-policies/:vhost", enter, get((*API).listPolicies)),
+		on("/operator-policies/:vhost/:policy", admin, get((*API).onePolicy).put((*API).putPolicy).delete((*API).deletePolicy)),
+		on("/parameters", policy, get((*API).listParameters)),
+		on("/parameters/:component", policy, get((*API).listParameters)),
+		on("/parameters/:component/:vhost", policy, get((*API).listParameters)),
+		on("/parameters/:component/:vhost/:name", policy, get((*API).oneParameter).put((*API).putParameter).delete((*API).deleteParameter)),
+		on("/global-parameters", policy, get((*API).listGlobalParameters)),
+		on("/global-parameters/:name", policy, get((*API).oneGlobalParameter).put((*API).putGlobalParameter).delete((*API).deleteGlobalParameter)),
+		on("/federation-links", monitor, get((*API).nothing)),
+		on("/federation-links/:vhost", monitor, get((*API).nothing)),
+		on("/shovels", monitor, get((*API).nothing)),
+		on("/shovels/:vhost", monitor, get((*API).nothing)),
+		on("/definitions", admin, get((*API).exportDefinitions).and((*API).importDefinitions, http.MethodPost)),
+		on("/all-configuration", admin, get((*API).exportDefinitions)),
+		on("/definitions/:in", admin, get((*API).exportDefinitions).and((*API).importDefinitions, http.MethodPost)),
+		on("/auth/hash_password/:password", admin, get((*API).hashPassword)),
 	}
 }
 
 // unbuilt are RabbitMQ's paths that are not built yet. A * stands for any segment, and what ends in /... for all below it too.
-var unbuilt = []string{"/users/...", "/permissions/...", "/topic-permissions/...", "/vhost-limits/...", "/user-limits/...", "/parameters/...",
-	"/global-parameters/...", "/policies/...", "/operator-policies/...", "/definitions/...", "/feature-flags/...", "/deprecated-features/...",
-	"/rebalance/queues", "/reset/...", "/auth/...", "/login", "/config/effective", "/stream/...", "/shovels/...", "/federation-links/...",
-	"/exchanges/*/*/publish", "/queues/*/*/get", "/queues/*/*/actions", "/queues/quorum/*/*/*", "/queues/quorum/*/*/*/*", "/nodes/*/memory/...",
-	"/vhosts/*/permissions", "/vhosts/*/topic-permissions", "/vhosts/*/start/*", "/vhosts/*/deletion/protection", "/connections/*/sessions",
+var unbuilt = []string{"/feature-flags/...", "/deprecated-features/...", "/rebalance/queues", "/reset/...", "/auth/attempts/...", "/login",
+	"/config/effective", "/stream/...", "/shovels/...", "/federation-links/...", "/queues/*/*/actions", "/queues/quorum/*/*/*", "/queues/quorum/*/*/*/*",
+	"/nodes/*/memory/...", "/users/*/queues", "/vhosts/*/start/*", "/vhosts/*/deletion/protection", "/connections/*/sessions",
 	"/health/checks/certificate-expiration/*/*", "/health/checks/quorum-queues-without-elected-leaders/...", "/health/checks/reached-target-cluster-size"}
 
 // isUnbuilt says whether RabbitMQ has something at that path and Warren not yet.
@@ -132,11 +180,6 @@ func isUnbuilt(segments []string) bool {
 		}
 		return true
 	})
-}
-
-// later answers a method that RabbitMQ has and Warren not yet.
-func (a *API) later(r *request) {
-	a.fail(r.w, http.StatusNotImplemented, "not_implemented", r.Method+" of this path is not built yet")
 }
 
 // ServeHTTP answers one request.

@@ -1,5 +1,11 @@
 package management
 
+import (
+	"fmt"
+	"net/http"
+	"strings"
+)
+
 type vhostView struct {
 	Name             string            `json:"name"`
 	Description      string            `json:"description"`
@@ -52,11 +58,63 @@ func (a *API) listVHosts(r *request) {
 
 func (a *API) oneVHost(r *request) {
 	for v := range a.Broker.VHosts() {
-		if v.Name == r.vars["vhost"] {
+		if v.Name == r.vars["in"] {
 			view := a.vhostView(v)
 			defer a.answer(r, view)
 			return
 		}
 	}
 	a.missing(r.w)
+}
+
+// queueTypes are the names of queue types, and those that RabbitMQ's own code has for them.
+var queueTypes = map[string]string{"": "", "undefined": "", "classic": "classic", "quorum": "quorum", "stream": "stream", "rabbit_classic_queue": "classic",
+	"rabbit_quorum_queue": "quorum", "rabbit_stream_queue": "stream"}
+
+func (a *API) putVHost(r *request) {
+	body, ok := a.body(r)
+	if !ok {
+		return
+	}
+	v := VHost{Name: r.vars["in"]}
+	if v.Name == "" || len(v.Name) > 255 {
+		a.bad(r.w, "the name of a virtual host has 1 to 255 bytes")
+		return
+	}
+	if text, given := body["description"]; given && text != nil {
+		if v.Description, ok = text.(string); !ok {
+			a.bad(r.w, []any{"not_string", "description"})
+			return
+		}
+	}
+	if v.Tags, ok = readTags(body["tags"]); !ok {
+		a.bad(r.w, []any{"not_tags", body["tags"]})
+		return
+	}
+	for _, key := range []string{"defaultqueuetype", "default_queue_type"} { // the first is of old clients
+		kind, given := body[key]
+		if !given || kind == nil {
+			continue
+		}
+		name, _ := kind.(string)
+		if v.DefaultQueueType, ok = queueTypes[strings.TrimSpace(name)]; !ok {
+			a.bad(r.w, fmt.Sprintf("%v is not a valid queue type", kind))
+			return
+		}
+	}
+	tracing, ok := a.boolean(r, body, "tracing")
+	if !ok {
+		return
+	}
+	if tracing {
+		a.fail(r.w, http.StatusNotImplemented, "not_implemented", "tracing is not built yet")
+		return
+	}
+	created, err := a.Broker.PutVHost(r.user, v)
+	a.put(r, created, err)
+}
+
+func (a *API) deleteVHost(r *request) {
+	existed, err := a.Broker.DeleteVHost(r.vars["in"])
+	a.removed(r, existed, err)
 }

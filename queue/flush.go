@@ -55,7 +55,7 @@ func (s *Store) flusher(ctx context.Context) {
 				last = s.journal.Rotate()
 			}
 			before := s.pool.InUse() + s.journal.Size()
-			if err := s.flush(first + (last-1-first)/2); err != nil {
+			if err := s.flush(first + (last-1-first)/4); err != nil {
 				s.o.Log.Error("messages could not be moved to disk; it will be tried again", "error", err.Error())
 				break
 			}

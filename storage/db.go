@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -49,12 +50,7 @@ const (
 var ErrClosed = errors.New("storage: closed")
 
 // OpenDB opens the DB in a directory, which is made if it does not exist, and has no other user.
-func OpenDB(fs FS, dir string, o DBOptions) (_ *DB, err error) {
-	defer func() {
-		if p := recover(); p != nil { // of Pebble, over files that were damaged
-			err = fmt.Errorf("storage: open the key-value store in %s: %v", dir, p)
-		}
-	}()
+func OpenDB(fs FS, dir string, o DBOptions) (*DB, error) {
 	if err := checkDB(fs, dir); err != nil {
 		return nil, err
 	}
@@ -72,8 +68,15 @@ func OpenDB(fs FS, dir string, o DBOptions) (_ *DB, err error) {
 		Logger:                      pebbleLog{db},
 	}
 	po.Experimental.FileCacheShards = 1
-	po.EventListener = &pebble.EventListener{BackgroundError: db.warn}
-	opened, err := pebble.Open(dir, po)
+	trouble := make(chan error, 1)
+	po.EventListener = &pebble.EventListener{BackgroundError: func(err error) {
+		select {
+		case trouble <- err:
+		default:
+		}
+		db.warn(err)
+	}}
+	opened, err := openPebble(dir, po, trouble)
 	if err == nil {
 		err = db.Err()
 	}
@@ -103,6 +106,48 @@ func checkDB(fs FS, dir string) error {
 		return fmt.Errorf("storage: open the key-value store in %s: it has %s, but no file marker.manifest.* that names its manifest", dir, used)
 	}
 	return nil
+}
+
+// patience is how long the opening may go on after an error of the disk.
+const patience = time.Second
+
+// openPebble opens the database. Pebble, where it cannot write what it recovers, tries again without end; it is given up
+// then, and closed should it come through.
+func openPebble(dir string, o *pebble.Options, trouble <-chan error) (*pebble.DB, error) {
+	type answer struct {
+		db  *pebble.DB
+		err error
+	}
+	opened := make(chan answer, 1)
+	go func() {
+		var a answer
+		defer func() {
+			if p := recover(); p != nil { // of Pebble, over files that were damaged
+				a = answer{err: fmt.Errorf("%v", p)}
+			}
+			opened <- a
+		}()
+		a.db, a.err = pebble.Open(dir, o)
+	}()
+	var cause error
+	var end <-chan time.Time
+	for {
+		select {
+		case a := <-opened:
+			return a.db, a.err
+		case err := <-trouble:
+			if cause == nil {
+				cause, end = err, time.After(patience)
+			}
+		case <-end:
+			go func() {
+				if a := <-opened; a.err == nil {
+					a.db.Close()
+				}
+			}()
+			return nil, cause
+		}
+	}
 }
 
 // dbFormat is the format of the database's files. It can be raised when the version of Pebble that comes before ours can

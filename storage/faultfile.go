@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -112,7 +113,7 @@ func (h *faultFile) SyncData() error {
 	if err != nil {
 		return pathError("fdatasync", h.name, err)
 	}
-	node := h.node
+	node, lies := h.node, strings.Contains(h.name, h.fs.sabotage.Name)
 	switch {
 	case fault != nil:
 		for _, c := range node.change {
@@ -120,9 +121,9 @@ func (h *faultFile) SyncData() error {
 		}
 		node.change = nil
 		return pathError("fdatasync", h.name, fault.Err)
-	case h.fs.sabotage.NoSync:
+	case h.fs.sabotage.NoSync && lies:
 		return nil
-	case h.fs.sabotage.DropWrite && len(node.change) > 0:
+	case h.fs.sabotage.DropWrite && lies && len(node.change) > 0:
 		node.change = node.change[:len(node.change)-1]
 	}
 	for _, c := range node.change {

@@ -46,6 +46,8 @@ type Sabotage struct {
 	NoSync    bool // SyncData says yes and does nothing
 	NoSyncDir bool // SyncDir says yes and does nothing
 	DropWrite bool // the last write before each SyncData never reaches the disk
+
+	Name string // part of the name of the files and directories that it lies about; "" is all
 }
 
 // Op is a kind of operation on a FaultFS.
@@ -332,7 +334,7 @@ func (f *FaultFS) SyncDir(dir string) error {
 		return pathError("fsync", dir, err)
 	case fault != nil:
 		return pathError("fsync", dir, fault.Err)
-	case f.sabotage.NoSyncDir:
+	case f.sabotage.NoSyncDir && strings.Contains(dir, f.sabotage.Name):
 		return nil
 	}
 	rest := f.pending[:0:0]

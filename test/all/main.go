@@ -33,6 +33,7 @@ var parts = []part{
 	{"vet", nil, vet},
 	{"unit", nil, unit},
 	{"race", needsCompiler, race},
+	{"drill", nil, drill},
 	{"conformance", nil, transcripts},
 	{"clients", needsBash, clients},
 	{"amqp091-go", needsNamespaces, amqp091},

@@ -114,6 +114,20 @@ func goTest(ctx context.Context, variable string, args ...string) (outcome, erro
 	return o, err
 }
 
+// drill kills a node a hundred times under load, and cuts the power of another; what happened is held against the promises of
+// docs/reliability.md. The drill's own test, in unit, shows that it can fail.
+func drill(ctx context.Context, _ *tree) (outcome, error) {
+	var total outcome
+	for _, run := range []struct{ test, kills string }{{"TestKills", "100"}, {"TestPowerCuts", "40"}} {
+		o, err := goTest(ctx, "WARREN_DRILL_KILLS="+run.kills, "-count=1", "-run", "^"+run.test+"$", "./test/drill")
+		total.passed, total.failed, total.left = total.passed+o.passed, total.failed+o.failed, append(total.left, o.left...)
+		if err != nil {
+			return total, err
+		}
+	}
+	return total, nil
+}
+
 // playTranscripts is the test that plays the transcripts. It skips itself in unit, where it is given no broker.
 const playTranscripts = "TestBroker"
 

@@ -1,0 +1,346 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// fate is what is known of a message in one queue.
+type fate struct {
+	state     uint8 // of its end there, below
+	delivered bool  // ever
+	held      bool  // handed out in this life, and not given back
+	life      int   // of the last delivery
+	first     int   // index of the event in which it was settled, for the reader
+	present   bool  // found by the drain
+}
+
+const (
+	open      uint8 = iota // never settled
+	doubtful               // settled, but a crash may have undone it
+	settled                // settled, and that is safe
+	forwarded              // rejected: it goes to the dead letters
+)
+
+// sent is a published message.
+type sent struct {
+	route       uint8
+	persistent  bool
+	life        int // in which it was published
+	begin       int // event
+	confirmed   int // event; 0: not
+	confirmedIn int // life
+}
+
+type place struct {
+	queue   uint8
+	message id
+}
+
+// settlement is one whose safety is not yet known.
+type settlement struct {
+	place
+	event int // of its beginning; once processed, that of the synced event
+}
+
+// checker replays a history and holds it against the promises.
+type checker struct {
+	h        *history
+	sent     map[id]*sent
+	fates    map[place]*fate
+	pending  map[uint16][]settlement // by actor, not known to be handled
+	handled  []settlement            // handled, not known to be written; ascending
+	life     int
+	last     map[[2]uint64]id // last message seen for the first time, by queue and publisher
+	fresh    map[[3]uint64]id // last message not redelivered, by queue, actor and publisher
+	holders  map[uint16][]place
+	purges   map[uint8]int // event at which one began
+	deletes  map[uint8]int
+	draining map[uint8]bool
+	ending   bool // the life is: what a client sent may not have arrived
+	// sweepable are the messages of the queues that are emptied or deleted, which were not yet settled.
+	sweepable map[uint8][]id
+	complete  bool // all queues were drained
+	wrong     []string
+	counts    counts
+}
+
+// counts are figures for the reader.
+type counts struct {
+	Published, Confirmed, Deliveries, Settled, Redelivered, Doubtful, BackAgain, Lives int
+}
+
+const maxWrong = 20
+
+// check returns what in a history breaks which promise.
+func check(h *history) ([]string, counts) {
+	c := &checker{h: h, sent: map[id]*sent{}, fates: map[place]*fate{}, pending: map[uint16][]settlement{}, last: map[[2]uint64]id{},
+		fresh: map[[3]uint64]id{}, holders: map[uint16][]place{}, purges: map[uint8]int{}, deletes: map[uint8]int{}, draining: map[uint8]bool{}, sweepable: map[uint8][]id{},
+		wrong: slices.Clone(h.wrong)}
+	for i := range h.events {
+		c.event(i, &h.events[i])
+	}
+	c.end()
+	return c.wrong, c.counts
+}
+
+func (c *checker) fail(i int, format string, args ...any) {
+	if len(c.wrong) < maxWrong {
+		c.wrong = append(c.wrong, fmt.Sprintf("event %d, %.6f s, life %d: ", i, c.h.events[i].at.Seconds(), c.life)+fmt.Sprintf(format, args...))
+	}
+}
+
+func (c *checker) fate(q uint8, m id) *fate {
+	p := place{q, m}
+	f := c.fates[p]
+	if f == nil {
+		f = &fate{}
+		c.fates[p] = f
+	}
+	return f
+}
+
+func (c *checker) event(i int, e *event) {
+	switch e.kind {
+	case published:
+		c.sent[e.message] = &sent{route: e.queue, persistent: e.flag, life: c.life, begin: i}
+		for _, q := range routes[e.queue].queues {
+			if q == qPurged || q == qReborn {
+				c.sweepable[q] = append(c.sweepable[q], e.message)
+			}
+		}
+		c.counts.Published++
+	case confirmed:
+		s := c.sent[e.message]
+		s.confirmed, s.confirmedIn = i, c.life
+		c.counts.Confirmed++
+		if s.persistent && !queues[routes[s.route].queues[0]].noAck { // that may be handed over and never written
+			// The journal is one sequence: what was handled before this message was sent is written, too.
+			n := 0
+			for n < len(c.handled) && c.handled[n].event < s.begin {
+				c.safe(c.handled[n].place)
+				n++
+			}
+			c.handled = c.handled[n:]
+		}
+	case delivered:
+		c.delivery(i, e)
+	case acked:
+		c.settle(i, e, doubtful)
+	case rejected:
+		c.settle(i, e, forwarded)
+	case requeued:
+		c.fate(e.queue, e.message).held = false
+	case synced:
+		c.process(i, e.actor)
+	case closing:
+		for _, p := range c.holders[e.actor] {
+			c.fates[p].held = false
+		}
+		delete(c.holders, e.actor)
+	case purging:
+		c.purges[e.queue] = i
+		c.sweep(e.queue, func(*sent) bool { return true }, e.actor, i, false)
+	case purged:
+		from := c.purges[e.queue]
+		delete(c.purges, e.queue)
+		c.sweep(e.queue, func(s *sent) bool { return s.confirmed > 0 && s.confirmed < from }, e.actor, i, true)
+		c.sweep(e.queue, func(s *sent) bool { return true }, e.actor, i, false)
+		c.process(i, e.actor)
+	case deleting:
+		c.deletes[e.queue] = i
+		c.sweep(e.queue, func(*sent) bool { return true }, e.actor, i, false)
+	case deleted: // answered when it is safe
+		from := c.deletes[e.queue]
+		delete(c.deletes, e.queue)
+		c.sweep(e.queue, func(s *sent) bool { return s.begin < from }, e.actor, i, true)
+		c.process(i, e.actor)
+		for _, s := range c.handled {
+			if s.queue == e.queue {
+				c.safe(s.place)
+			}
+		}
+		c.handled = slices.DeleteFunc(c.handled, func(s settlement) bool { return s.queue == e.queue })
+	case up:
+		c.life++
+		c.ending = false
+		c.counts.Lives++
+	case ending:
+		c.ending = true
+	case down:
+		c.crash()
+	case stopped:
+		for _, s := range c.handled {
+			c.safe(s.place)
+		}
+		c.handled = nil
+		c.crash()
+	case draining:
+		c.draining[e.queue] = true
+	case drained:
+		c.complete = c.complete || e.queue == uint8(len(queues)-1)
+	}
+}
+
+// sweep notes that a purge or deletion took or may have taken messages of a queue.
+func (c *checker) sweep(queue uint8, which func(*sent) bool, actor uint16, i int, certain bool) {
+	list := c.sweepable[queue]
+	kept := list[:0]
+	for _, m := range list {
+		f := c.fate(queue, m)
+		if f.state == settled {
+			continue
+		}
+		kept = append(kept, m)
+		if !which(c.sent[m]) {
+			continue
+		}
+		if f.state == open {
+			f.state, f.first = doubtful, i
+		}
+		f.held = false
+		if certain {
+			c.pending[actor] = append(c.pending[actor], settlement{place{queue, m}, i})
+		}
+	}
+	c.sweepable[queue] = kept
+}
+
+func (c *checker) settle(i int, e *event, to uint8) {
+	f := c.fate(e.queue, e.message)
+	if f.state != settled {
+		f.state = to
+	}
+	f.first = i
+	c.counts.Settled++
+	if to == doubtful {
+		c.pending[e.actor] = append(c.pending[e.actor], settlement{place{e.queue, e.message}, i})
+	}
+}
+
+// process notes that the node has handled what an actor settled.
+func (c *checker) process(i int, actor uint16) {
+	for _, s := range c.pending[actor] {
+		s.event = i
+		c.handled = append(c.handled, s)
+	}
+	c.pending[actor] = c.pending[actor][:0]
+}
+
+func (c *checker) safe(p place) {
+	if f := c.fates[p]; f.state == doubtful {
+		f.state = settled
+	}
+}
+
+// crash ends a life: nobody holds anything, and what is not known to be written is in doubt for good.
+func (c *checker) crash() {
+	c.counts.Doubtful += len(c.handled)
+	for _, list := range c.pending {
+		c.counts.Doubtful += len(list)
+	}
+	clear(c.pending)
+	c.handled = nil
+	clear(c.holders)
+	clear(c.fresh)
+}
+
+func (c *checker) delivery(i int, e *event) {
+	c.counts.Deliveries++
+	if e.flag {
+		c.counts.Redelivered++
+	}
+	q := &queues[e.queue]
+	s := c.sent[e.message]
+	if s == nil {
+		c.fail(i, "%s delivers message %v, which nobody published", q.name, e.message)
+		return
+	}
+	if !slices.Contains(routes[s.route].queues, e.queue) && !(q.copies && queues[routes[s.route].queues[0]].source) {
+		c.fail(i, "%s delivers message %v, which was published to %s", q.name, e.message, routes[s.route].name)
+		return
+	}
+	if !s.persistent && s.life != c.life {
+		c.fail(i, "%s delivers message %v, which is transient and of life %d", q.name, e.message, s.life)
+	}
+	f := c.fate(e.queue, e.message)
+	if !q.copies {
+		switch {
+		case f.state == settled:
+			c.fail(i, "%s delivers message %v again, though it was settled at event %d and that was safe", q.name, e.message, f.first)
+		case f.held && f.life == c.life && !c.ending:
+			c.fail(i, "%s delivers message %v twice without having got it back", q.name, e.message)
+		case f.state == doubtful && f.delivered && f.life == c.life && !c.ending && c.purges[e.queue] == 0 && c.deletes[e.queue] == 0:
+			c.fail(i, "%s delivers message %v again, though it was settled at event %d in the same life", q.name, e.message, f.first)
+		case f.delivered && !e.flag:
+			c.fail(i, "%s delivers message %v again and does not call it redelivered", q.name, e.message)
+		}
+		if f.state == doubtful && f.delivered {
+			c.counts.BackAgain++
+		}
+		if f.state == doubtful {
+			f.state = open // it is back
+		}
+		c.order(i, e, f)
+	}
+	if q.noAck {
+		c.settle(i, e, doubtful)
+	}
+	f.delivered, f.held, f.life = true, !q.noAck, c.life
+	if c.draining[e.queue] {
+		f.present = true
+		return
+	}
+	if !q.noAck {
+		c.holders[e.actor] = append(c.holders[e.actor], place{e.queue, e.message})
+	}
+}
+
+// order holds a delivery against those before it.
+func (c *checker) order(i int, e *event, f *fate) {
+	p := uint64(e.message.publisher())
+	if queues[e.queue].ordered && !f.delivered {
+		k := [2]uint64{uint64(e.queue), p}
+		if last := c.last[k]; e.message < last {
+			c.fail(i, "%s delivers message %v for the first time after %v", queues[e.queue].name, e.message, last)
+		}
+		c.last[k] = max(c.last[k], e.message)
+	}
+	if !e.flag {
+		k := [3]uint64{uint64(e.queue), uint64(e.actor), p}
+		if last := c.fresh[k]; e.message < last {
+			c.fail(i, "%s delivers message %v to one consumer after %v, both for the first time", queues[e.queue].name, e.message, last)
+		}
+		c.fresh[k] = e.message
+	}
+}
+
+// end looks for what is missing.
+func (c *checker) end() {
+	if len(c.h.events) == 0 {
+		return
+	}
+	last := len(c.h.events) - 1
+	if !c.complete {
+		return
+	}
+	for _, m := range slices.Sorted(maps.Keys(c.sent)) {
+		s := c.sent[m]
+		if s.confirmed == 0 || !s.persistent && s.confirmedIn != c.life {
+			continue
+		}
+		for _, q := range routes[s.route].queues {
+			if queues[q].noAck || c.there(q, m) || queues[q].source && c.there(qDead, m) {
+				continue
+			}
+			c.fail(last, "%s has lost message %v, published at event %d and confirmed at event %d of life %d", queues[q].name, m, s.begin, s.confirmed, s.confirmedIn)
+		}
+	}
+}
+
+// there reports whether a message is where it was sent, or was settled by somebody.
+func (c *checker) there(q uint8, m id) bool {
+	f := c.fates[place{q, m}]
+	return f != nil && (f.present || f.state == doubtful || f.state == settled)
+}

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// kills is how often the drills end a node: WARREN_DRILL_KILLS, or a few times.
+func kills(t *testing.T) int {
+	n, err := strconv.Atoi(os.Getenv("WARREN_DRILL_KILLS"))
+	if err != nil {
+		return 10
+	}
+	return n
+}
+
+// program builds this program, with tags.
+func program(t *testing.T, tags string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "drill")
+	cmd := exec.Command("go", "build", "-o", path, "-tags", tags, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the drill: %v\n%s", err, out)
+	}
+	return path
+}
+
+// TestKills: a node in a process of its own is killed with SIGKILL.
+func TestKills(t *testing.T) { kept(t, kills(t)) }
+
+// TestPowerCuts: a node loses its disk with all that it had not synced.
+func TestPowerCuts(t *testing.T) { kept(t, kills(t), "-power") }
+
+func kept(t *testing.T, kills int, flags ...string) {
+	seed := time.Now().UnixNano()
+	out, err := exec.Command(program(t, ""), append(flags, "-kills", strconv.Itoa(kills), "-seed", strconv.FormatInt(seed, 10))...).CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestSabotage: what breaks a promise is found.
+func TestSabotage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute; short")
+	}
+	drill := program(t, "sabotage")
+	for _, s := range []struct {
+		name  string
+		flags []string
+	}{
+		{"confirm", nil}, {"skip", nil},
+		{"confirm", []string{"-power"}}, {"skip", []string{"-power"}},
+		{"nosync", []string{"-power"}}, {"nosyncdir", []string{"-power"}}, {"dropwrite", []string{"-power"}},
+	} {
+		t.Run(strings.Join(append([]string{s.name}, s.flags...), ""), func(t *testing.T) {
+			dir := t.TempDir()
+			cmd := exec.Command(drill, append(s.flags, "-kills", "60", "-sabotage", s.name, "-dir", dir)...)
+			cmd.Env = append(os.Environ(), "WARREN_SABOTAGE="+s.name)
+			out, err := cmd.CombinedOutput()
+			t.Logf("%.3000s", out)
+			if err == nil {
+				t.Fatal("the drill saw nothing wrong")
+			}
+			if !strings.Contains(string(out), "promises broken") || strings.Contains(string(out), " 0 promises broken") && !strings.Contains(string(out), "kills: ") {
+				t.Fatal("it failed for another reason")
+			}
+		})
+	}
+}

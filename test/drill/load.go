@@ -1,0 +1,453 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// load is what clients do. It lasts over the lives of a node.
+type load struct {
+	h          *history
+	rng        *rand.Rand // for seeds
+	publishers []*publisher
+	topology   topology
+	nextReborn uint64
+}
+
+func newLoad(h *history, seed uint64) *load {
+	l := &load{h: h, rng: rand.New(rand.NewPCG(seed, 1))}
+	for i, own := range [][]uint8{{0, 1}, {2}, {3}, {4, 5, 6, 7}, {0, 1, 2, 3, 4}} {
+		l.publishers = append(l.publishers, &publisher{number: i + 1, routes: own})
+	}
+	return l
+}
+
+// life runs clients until ctx ends, and returns when all have.
+func (l *load) life(ctx context.Context, address string) {
+	var running sync.WaitGroup
+	run := func(f func(context.Context, *client)) {
+		c := &client{h: l.h, address: address, rng: rand.New(rand.NewPCG(l.rng.Uint64(), 2))}
+		running.Go(func() {
+			ended := context.AfterFunc(ctx, c.cut)
+			defer ended()
+			f(ctx, c)
+			c.cut()
+		})
+	}
+	for _, p := range l.publishers {
+		run(p.run)
+	}
+	for actor, q := range []uint8{qPlain, qShared, qShared, qFanFast, qFanSlow, qSlow, qLetters, qDead, qNoAck} {
+		run((&consumer{actor: uint16(100 + actor), queue: q, calm: l.rng.IntN(3) > 0}).run)
+	}
+	run(l.purge)
+	run(l.reborn)
+	run(l.topology.run)
+	running.Wait()
+}
+
+// client is a connection that can be cut.
+type client struct {
+	h       *history
+	address string
+	rng     *rand.Rand
+
+	mu     sync.Mutex // guards what follows
+	socket net.Conn
+	over   bool
+}
+
+// dial connects and opens a channel.
+func (c *client) dial() (*amqp.Connection, *amqp.Channel, error) {
+	conn, err := amqp.DialConfig("amqp://guest:guest@"+c.address+"/", amqp.Config{Heartbeat: 0, Dial: func(network, address string) (net.Conn, error) {
+		s, err := net.DialTimeout(network, address, 5*time.Second)
+		if err != nil {
+			return nil, err
+		}
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.over {
+			s.Close()
+			return nil, context.Canceled
+		}
+		c.socket = s
+		s.SetDeadline(time.Now().Add(10 * time.Second)) // of the handshake; the library lifts it
+		return s, nil
+	}})
+	if err != nil {
+		return nil, nil, err
+	}
+	ch, err := conn.Channel()
+	return conn, ch, err
+}
+
+// cut ends the connection without a word.
+func (c *client) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over = true
+	if c.socket != nil {
+		c.socket.Close()
+	}
+}
+
+// pause waits a random time below d.
+func (c *client) pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(time.Duration(c.rng.Int64N(int64(d))))
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+const smallest = 16
+
+// body is the body of a message: its id, its length, and octets that follow from them.
+func body(m id, size int) []byte {
+	b := make([]byte, max(size, smallest))
+	binary.BigEndian.PutUint64(b, uint64(m))
+	binary.BigEndian.PutUint64(b[8:], uint64(len(b)))
+	x := uint64(m)*0x9E3779B97F4A7C15 + uint64(len(b))
+	for i := smallest; i < len(b); i++ {
+		if i%8 == 0 {
+			x ^= x << 13
+			x ^= x >> 7
+			x ^= x << 17
+		}
+		b[i] = byte(x >> (i % 8 * 8))
+	}
+	return b
+}
+
+// read returns the id of the message that a body is of.
+func (h *history) read(queue uint8, b []byte) (id, bool) {
+	if len(b) < smallest || !bytes.Equal(b, body(id(binary.BigEndian.Uint64(b)), len(b))) {
+		h.fail("%s delivers a body of %d octets that nobody published: %.40x", queues[queue].name, len(b), b)
+		return 0, false
+	}
+	return id(binary.BigEndian.Uint64(b)), true
+}
+
+// publisher sends messages to its routes in bursts, waiting for confirms now and then.
+type publisher struct {
+	number int
+	routes []uint8
+	n      uint64 // messages so far
+}
+
+func (p *publisher) run(ctx context.Context, c *client) {
+	_, ch, err := c.dial()
+	if err != nil || ch.Confirm(false) != nil {
+		return
+	}
+	confirms := ch.NotifyPublish(make(chan amqp.Confirmation, 4096))
+	ids := make(chan id, 4096)
+	done := make(chan struct{})
+	room := make(chan struct{}, 200) // messages on their way
+	go func() {
+		defer close(done)
+		var sent []id // by tag
+		for k := range confirms {
+			for uint64(len(sent)) < k.DeliveryTag {
+				sent = append(sent, <-ids)
+			}
+			what := confirmed
+			if !k.Ack {
+				what = refused
+			}
+			c.h.add(event{kind: what, message: sent[k.DeliveryTag-1]})
+			<-room
+		}
+	}()
+	for ctx.Err() == nil {
+		for range 1 + c.rng.IntN(30) {
+			select {
+			case room <- struct{}{}:
+			case <-ctx.Done():
+			case <-done:
+			}
+			if ctx.Err() != nil {
+				break
+			}
+			r := p.routes[c.rng.IntN(len(p.routes))]
+			m, persistent := p.next(c, r)
+			ids <- m
+			if publish(ch, r, m, persistent, c.rng) != nil {
+				c.cut()
+				<-done
+				return
+			}
+		}
+		c.pause(ctx, 12*time.Millisecond)
+	}
+	c.cut()
+	<-done
+}
+
+func (p *publisher) next(c *client, r uint8) (id, bool) {
+	p.n++
+	m := message(p.number, p.n)
+	persistent := c.rng.IntN(6) > 0
+	c.h.add(event{kind: published, message: m, queue: r, flag: persistent})
+	return m, persistent
+}
+
+func publish(ch *amqp.Channel, r uint8, m id, persistent bool, rng *rand.Rand) error {
+	mode := amqp.Transient
+	if persistent {
+		mode = amqp.Persistent
+	}
+	ctx := context.Background()
+	return ch.PublishWithContext(ctx, routes[r].exchange, routes[r].key, false, false,
+		amqp.Publishing{DeliveryMode: mode, Body: body(m, rng.IntN(routes[r].size))})
+}
+
+// consumer takes from a queue and does everything a consumer can do.
+type consumer struct {
+	actor uint16
+	queue uint8
+	calm  bool // gives little back
+}
+
+func (k *consumer) run(ctx context.Context, c *client) {
+	conn, ch, err := c.dial()
+	for err == nil && ctx.Err() == nil {
+		if err = k.channel(ctx, c, ch); err == nil && ctx.Err() == nil {
+			ch, err = conn.Channel()
+		}
+	}
+}
+
+// channel consumes on a channel for a while and closes it.
+func (k *consumer) channel(ctx context.Context, c *client, ch *amqp.Channel) error {
+	q := &queues[k.queue]
+	slow := k.queue == qFanSlow || k.queue == qSlow
+	if err := ch.Qos(1+c.rng.IntN(60), 0, false); err != nil {
+		return err
+	}
+	deliveries, err := ch.Consume(q.name, "", q.noAck, false, false, false, nil)
+	if err != nil {
+		return err
+	}
+	lost := ch.NotifyClose(make(chan *amqp.Error, 1))
+	var held []uint64 // tags
+	var ids []id
+	end := time.NewTimer(time.Duration(100+c.rng.IntN(1500)) * time.Millisecond)
+	defer end.Stop()
+	sync := time.NewTicker(8 * time.Millisecond)
+	defer sync.Stop()
+	unsynced := false
+	settle := func(what kind, from, to int) {
+		es := make([]event, 0, to-from)
+		for _, m := range ids[from:to] {
+			es = append(es, event{kind: what, queue: k.queue, actor: k.actor, message: m})
+		}
+		c.h.addAll(es)
+		unsynced = true
+	}
+	act := func() error {
+		n := len(held)
+		what := c.rng.IntN(100)
+		switch {
+		case n == 0:
+		case what < 12 && !k.calm || what < 2: // back with one of them
+			i := c.rng.IntN(n)
+			settle(requeued, i, i+1)
+			tag := held[i]
+			held, ids = append(held[:i], held[i+1:]...), append(ids[:i], ids[i+1:]...)
+			if c.rng.IntN(2) == 0 {
+				return ch.Nack(tag, false, true)
+			}
+			return ch.Reject(tag, true)
+		case q.source && what < 60:
+			i := c.rng.IntN(n)
+			settle(rejected, i, i+1)
+			tag := held[i]
+			held, ids = append(held[:i], held[i+1:]...), append(ids[:i], ids[i+1:]...)
+			return ch.Reject(tag, false)
+		case what < 75: // all of them up to one
+			i := c.rng.IntN(n)
+			settle(acked, 0, i+1)
+			tag := held[i]
+			held, ids = append(held[:0], held[i+1:]...), append(ids[:0], ids[i+1:]...)
+			return ch.Ack(tag, true)
+		default:
+			i := c.rng.IntN(n)
+			settle(acked, i, i+1)
+			tag := held[i]
+			held, ids = append(held[:i], held[i+1:]...), append(ids[:i], ids[i+1:]...)
+			return ch.Ack(tag, false)
+		}
+		return nil
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-lost:
+			return fmt.Errorf("channel: %w", err)
+		case <-end.C:
+			c.h.add(event{kind: closing, actor: k.actor})
+			return ch.Close()
+		case <-sync.C:
+			if unsynced {
+				if _, err := ch.QueueDeclarePassive(q.name, true, false, false, false, q.arguments); err != nil {
+					return err
+				}
+				c.h.add(event{kind: synced, actor: k.actor})
+				unsynced = false
+			}
+			if err := act(); err != nil { // lest all that it may hold stays held
+				return err
+			}
+		case d, ok := <-deliveries:
+			if !ok {
+				return context.Canceled
+			}
+			m, good := c.h.read(k.queue, d.Body)
+			if !good {
+				return context.Canceled
+			}
+			c.h.add(event{kind: delivered, queue: k.queue, actor: k.actor, message: m, flag: d.Redelivered})
+			if q.noAck {
+				unsynced = true
+				continue
+			}
+			held, ids = append(held, d.DeliveryTag), append(ids, m)
+			for range 1 + c.rng.IntN(2) {
+				if err := act(); err != nil {
+					return err
+				}
+			}
+			if slow {
+				c.pause(ctx, 6*time.Millisecond)
+			}
+		}
+	}
+}
+
+// purge empties a queue now and then.
+func (l *load) purge(ctx context.Context, c *client) {
+	const actor = 200
+	_, ch, err := c.dial()
+	for err == nil && ctx.Err() == nil {
+		c.pause(ctx, 200*time.Millisecond)
+		c.h.add(event{kind: purging, queue: qPurged, actor: actor})
+		if _, err = ch.QueuePurge(queues[qPurged].name, false); err == nil {
+			c.h.add(event{kind: purged, queue: qPurged, actor: actor})
+		}
+	}
+}
+
+// reborn makes a queue, fills it, takes a few from it, deletes it, and makes it again.
+func (l *load) reborn(ctx context.Context, c *client) {
+	const actor, number = 201, 50
+	_, ch, err := c.dial()
+	if err != nil || ch.Confirm(false) != nil {
+		return
+	}
+	name := queues[qReborn].name
+	for ctx.Err() == nil {
+		if _, err := ch.QueueDeclare(name, true, false, false, false, nil); err != nil {
+			return
+		}
+		var tag uint64
+		for range c.rng.IntN(5) {
+			d, ok, err := ch.Get(name, false)
+			if err != nil {
+				return
+			}
+			if !ok {
+				break
+			}
+			m, ok := c.h.read(qReborn, d.Body)
+			if !ok {
+				return
+			}
+			c.h.add(event{kind: delivered, queue: qReborn, actor: actor, message: m, flag: d.Redelivered})
+			c.h.add(event{kind: acked, queue: qReborn, actor: actor, message: m})
+			tag = d.DeliveryTag
+			if ch.Ack(tag, false) != nil {
+				return
+			}
+		}
+		if c.rng.IntN(3) > 0 {
+			if _, err := ch.QueueDeclarePassive(name, true, false, false, false, nil); err != nil {
+				return
+			}
+			c.h.add(event{kind: synced, actor: actor})
+		}
+		for range c.rng.IntN(20) {
+			l.nextReborn++
+			m := message(number, l.nextReborn)
+			persistent := c.rng.IntN(6) > 0
+			c.h.add(event{kind: published, message: m, queue: routeReborn, flag: persistent})
+			mode := amqp.Transient
+			if persistent {
+				mode = amqp.Persistent
+			}
+			k, err := ch.PublishWithDeferredConfirm("", name, false, false, amqp.Publishing{DeliveryMode: mode, Body: body(m, c.rng.IntN(300))})
+			if err != nil {
+				return
+			}
+			if ok, err := k.WaitContext(ctx); err != nil || !ok {
+				return
+			}
+			c.h.add(event{kind: confirmed, message: m})
+		}
+		if c.rng.IntN(3) == 0 {
+			continue
+		}
+		c.h.add(event{kind: deleting, queue: qReborn, actor: actor})
+		if _, err := ch.QueueDelete(name, false, false, false); err != nil {
+			return
+		}
+		c.h.add(event{kind: deleted, queue: qReborn, actor: actor})
+	}
+}
+
+// drain takes all that the queues of the plan still have.
+func (l *load) drain(address string) error {
+	c := &client{h: l.h, address: address}
+	conn, ch, err := c.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer time.AfterFunc(time.Minute, c.cut).Stop()
+	for i := range queues {
+		q := uint8(i)
+		c.h.add(event{kind: draining, queue: q})
+		if q == qDead {
+			time.Sleep(200 * time.Millisecond) // for those on their way
+		}
+		if q == qReborn {
+			if _, err := ch.QueueDeclare(queues[q].name, true, false, false, false, nil); err != nil {
+				return err
+			}
+		}
+		for {
+			d, ok, err := ch.Get(queues[q].name, true)
+			if err != nil {
+				return fmt.Errorf("draining %s: %w", queues[q].name, err)
+			}
+			if !ok {
+				break
+			}
+			if m, ok := c.h.read(q, d.Body); ok {
+				c.h.add(event{kind: delivered, queue: q, actor: 300 + uint16(q), message: m, flag: d.Redelivered})
+			}
+		}
+		c.h.add(event{kind: drained, queue: q})
+	}
+	return nil
+}

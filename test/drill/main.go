@@ -1,0 +1,102 @@
+// Drill kills a node under load, again and again, and proves from the history of all that clients saw that it kept its
+// promises. docs/reliability.md says which.
+//
+//	go run ./test/drill [-kills 1000] [-seed N] [-dir DIR] [-power]
+//
+// It builds Warren, runs it on ports chosen at run time in a directory of its own, and prints the seed. When a promise was
+// broken it says which message broke which, and keeps the data directory, the node's log and the history.
+package main
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+func main() {
+	kills := flag.Int("kills", 100, "how often the node is killed")
+	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "what is random follows from it, but for what the machine does")
+	dir := flag.String("dir", "", "work in this directory and keep it")
+	power := flag.Bool("power", false, "cut the power of a node on a simulated disk instead of killing a process")
+	sabotage := flag.String("sabotage", "", "what is broken on purpose: confirm or skip (built with -tags sabotage); with -power also nosync, nosyncdir or dropwrite")
+	flag.Parse()
+	if err := run(*kills, *seed, *dir, *power, *sabotage); err != nil {
+		fmt.Fprintln(os.Stderr, "FAILED:", err)
+		os.Exit(1)
+	}
+}
+
+func run(kills int, seed uint64, dir string, power bool, sabotage string) error {
+	own := dir == ""
+	if own {
+		var err error
+		if dir, err = os.MkdirTemp("", "warren-drill-"); err != nil {
+			return err
+		}
+	}
+	fmt.Printf("seed %d, in %s\n", seed, dir)
+	h := &history{}
+	o := options{seed: seed, kills: kills, least: 200 * time.Millisecond, most: 700 * time.Millisecond,
+		say: func(format string, args ...any) { fmt.Printf(format+"\n", args...) }}
+	var tags []string
+	if sabotage != "" {
+		tags = []string{"sabotage"}
+		o.early = 5
+	}
+	var n node
+	if power {
+		m, err := newMachine(seed, sabotage)
+		if err != nil {
+			return err
+		}
+		n = m
+	} else {
+		binary := filepath.Join(dir, "warren")
+		if err := build(binary, tags...); err != nil {
+			return err
+		}
+		n = &process{binary: binary, dir: dir, env: []string{"WARREN_SABOTAGE=" + sabotage}}
+	}
+	r, err := drill(n, h, o)
+	if err == nil {
+		err = r.err()
+	}
+	fmt.Println(r.String())
+	if err != nil {
+		return keep(h, dir, err)
+	}
+	if own {
+		return os.RemoveAll(dir)
+	}
+	return nil
+}
+
+// keep writes the history beside what the node has left.
+func keep(h *history, dir string, cause error) error {
+	f, err := os.Create(filepath.Join(dir, "history"))
+	if err != nil {
+		return fmt.Errorf("%w\n(and the history could not be kept: %v)", cause, err)
+	}
+	defer f.Close()
+	if err := h.write(f); err != nil {
+		return fmt.Errorf("%w\n(and the history could not be kept: %v)", cause, err)
+	}
+	return fmt.Errorf("%w\nthe data directory, the node's log and the history are in %s", cause, dir)
+}
+
+// build builds Warren, tags being those of the build.
+func build(binary string, tags ...string) error {
+	args := []string{"build", "-o", binary}
+	for _, t := range tags {
+		args = append(args, "-tags", t)
+	}
+	cmd := exec.Command("go", append(args, "github.com/warrenmq/warren")...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build Warren: %w\n%s", err, out)
+	}
+	return nil
+}

@@ -1,0 +1,5 @@
+//go:build sabotage
+
+package main
+
+const canSabotage = true
