@@ -110,7 +110,13 @@ func (d *disk) state() map[string]string {
 		m["global "+p.Name] = fmt.Sprint(p.Value)
 	}
 	for _, v := range d.VHosts() {
-		m["vhost "+v.Name] = fmt.Sprint(v.Description(), v.Limits(), v.Policies(false), v.Parameters())
+		m["vhost "+v.Name] = fmt.Sprint(v.Description(), v.Limits())
+		for _, p := range v.Policies(false) {
+			m["policy "+v.Name+" "+p.Name] = fmt.Sprint(p)
+		}
+		for _, p := range v.Parameters() {
+			m["parameter "+v.Name+" "+p.Component+" "+p.Name] = fmt.Sprint(p.Value)
+		}
 		for _, p := range v.Permissions() {
 			m["permission "+v.Name+" "+p.User] = fmt.Sprint(p)
 		}
@@ -259,7 +265,7 @@ func TestRestart(t *testing.T) {
 	d := openDisk(t, crashfs.New())
 	most := 0
 	for range 30 {
-		for range r.IntN(80) {
+		for range r.IntN(100) {
 			d.change(r)
 		}
 		want := d.state()
