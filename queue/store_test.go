@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 
 	"github.com/warrenmq/warren/storage"
@@ -61,7 +62,8 @@ func (d *disk) close() {
 // publish enqueues messages with the bodies n, n+1 … as text, padded to size, and waits for their confirms.
 func (d *disk) publish(first, n, size int) {
 	var w Wake
-	waiting := &confirmed{done: make(chan struct{}), left: n}
+	waiting := &confirmed{done: make(chan struct{})}
+	waiting.left.Store(int64(n))
 	for ; n > 0; n, first = n-100, first+100 {
 		b := Batch{Confirms: waiting}
 		for i := first; i < first+min(n, 100); i++ {
@@ -84,15 +86,16 @@ func (d *disk) message(i, size int) Message {
 }
 
 type confirmed struct {
-	left int
+	left atomic.Int64
 	done chan struct{}
 }
 
 func (c *confirmed) Settled(ranges []Range, ok bool, w *Wake) {
+	n := int64(0)
 	for _, r := range ranges {
-		c.left -= int(r.Last - r.First + 1)
+		n += int64(r.Last - r.First + 1)
 	}
-	if c.left == 0 {
+	if c.left.Add(-n) == 0 {
 		close(c.done)
 	}
 }

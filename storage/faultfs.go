@@ -167,6 +167,17 @@ func (f *FaultFS) Crash(seed uint64) *FaultFS {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.dead = true
+	return f.image(seed)
+}
+
+// Image is what Crash would return now. The file system lives on, and the two have nothing in common.
+func (f *FaultFS) Image(seed uint64) *FaultFS {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.image(seed)
+}
+
+func (f *FaultFS) image(seed uint64) *FaultFS {
 	after := NewFaultFS(seed)
 	after.sabotage = f.sabotage
 	after.dirs = f.dirs

@@ -423,7 +423,8 @@ func (l *load) drain(address string) error {
 		return err
 	}
 	defer conn.Close()
-	defer time.AfterFunc(time.Minute, c.cut).Stop()
+	hung := time.AfterFunc(time.Minute, c.cut) // nothing comes for so long
+	defer hung.Stop()
 	for i := range queues {
 		q := uint8(i)
 		c.h.add(event{kind: draining, queue: q})
@@ -435,6 +436,35 @@ func (l *load) drain(address string) error {
 				return err
 			}
 		}
+		take := func(d amqp.Delivery) {
+			hung.Reset(time.Minute)
+			if m, ok := c.h.read(q, d.Body); ok {
+				c.h.add(event{kind: delivered, queue: q, actor: 300 + uint16(q), message: m, flag: d.Redelivered})
+			}
+		}
+		found, err := ch.QueueDeclarePassive(queues[q].name, true, false, false, false, queues[q].arguments)
+		if err != nil {
+			return fmt.Errorf("draining %s: %w", queues[q].name, err)
+		}
+		if q != qShort && found.Messages > 0 { // there they go by themselves
+			deliveries, err := ch.Consume(queues[q].name, "drain", true, false, false, false, nil)
+			if err != nil {
+				return err
+			}
+			for range found.Messages {
+				d, ok := <-deliveries
+				if !ok {
+					return fmt.Errorf("draining %s: not all of %d messages came", queues[q].name, found.Messages)
+				}
+				take(d)
+			}
+			if err := ch.Cancel("drain", false); err != nil {
+				return err
+			}
+			for d := range deliveries {
+				take(d)
+			}
+		}
 		for {
 			d, ok, err := ch.Get(queues[q].name, true)
 			if err != nil {
@@ -443,9 +473,7 @@ func (l *load) drain(address string) error {
 			if !ok {
 				break
 			}
-			if m, ok := c.h.read(q, d.Body); ok {
-				c.h.add(event{kind: delivered, queue: q, actor: 300 + uint16(q), message: m, flag: d.Redelivered})
-			}
+			take(d)
 		}
 		c.h.add(event{kind: drained, queue: q})
 	}

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/warrenmq/warren/broker"
@@ -140,18 +141,27 @@ func (m *machine) stop() error {
 	return m.close()
 }
 
-func (m *machine) interrupt(after time.Duration) error {
-	m.fs.StopAfter(m.rng.Int64N(40))
+// interrupt cuts the power at some operation of a start. The start goes on, on a disk that nobody looks at any more: Pebble
+// does not always survive the loss of its disk while it opens a database.
+func (m *machine) interrupt(time.Duration) error {
+	left, seed := int64(m.rng.IntN(60)), m.rng.Uint64()
+	var once sync.Once
+	var image *storage.FaultFS
+	cut := func() { once.Do(func() { image = m.fs.Image(seed) }) }
+	var count atomic.Int64
+	m.fs.Observe(func(e storage.Event) {
+		if e.Op != storage.OpRead && e.Op != storage.OpOpen && count.Add(1) > left {
+			cut()
+		}
+	})
 	_, err := m.start()
-	if err != nil && !errors.Is(err, storage.ErrDead) && m.db != nil {
-		m.log.Write(fmt.Appendf(nil, "level=INFO msg=%q\n", err))
+	cut()
+	m.fs.Observe(nil)
+	if err == nil {
+		err = m.stop()
 	}
-	crashed := m.fs.Crash(m.rng.Uint64())
-	if m.db != nil {
-		m.end()
-	}
-	m.fs = crashed
-	return nil
+	m.fs = image
+	return err
 }
 
 func (m *machine) complaints() string { return m.log.complaints() }

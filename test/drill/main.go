@@ -39,7 +39,7 @@ func run(kills int, seed uint64, dir string, power bool, sabotage string) error 
 	}
 	fmt.Printf("seed %d, in %s\n", seed, dir)
 	h := &history{}
-	o := options{seed: seed, kills: kills, least: 200 * time.Millisecond, most: 700 * time.Millisecond,
+	o := options{seed: seed, kills: kills, least: 100 * time.Millisecond, most: 500 * time.Millisecond,
 		say: func(format string, args ...any) { fmt.Printf(format+"\n", args...) }}
 	var tags []string
 	if sabotage != "" {
