@@ -402,8 +402,10 @@ func (m *storeModel) recreate() {
 		m.clock = NewClock()
 		m.store.o.Clock = m.clock
 	}
-	q.queue.Delete(false, false, &w, func(uint64, error) {})
+	deleted := make(chan bool)
+	q.queue.Delete(false, false, &w, func(uint64, error) { close(deleted) })
 	w.Flush()
+	<-deleted
 	for id, k := range m.bodies {
 		if c := q.copies[id]; c != nil && c.state != nowhere && c.state != outside || i == 1 && m.lossy || i == 0 && m.lossy && c != nil {
 			k.settled = true
