@@ -1,6 +1,11 @@
 package queue
 
-import "github.com/warrenmq/warren/storage"
+import (
+	"maps"
+	"slices"
+
+	"github.com/warrenmq/warren/storage"
+)
 
 // messageLog is the Log of a classic queue. What was published lately is in memory, in recent; what was flushed is in the
 // runs of the node, and in memory again, in ahead, when an I/O worker has read it for the consumers to come. Within a level
@@ -107,27 +112,25 @@ func (l *messageLog) take(seq Seq) Message {
 	return r.message
 }
 
-// remove takes out the messages of a range that are in memory; gone hears of each, and their references pass to it.
+// remove takes out the messages of a range that are in memory; gone hears of each, in ascending order, and their references
+// pass to it. What was read again lies before the cursor, what was read ahead behind it, and what is recent behind both.
 func (l *messageLog) remove(r SeqRange, gone func(seq Seq, m *Message)) {
 	level := r.First.Level()
 	lv, first, last := &l.levels[level], r.First.place(), r.Last.place()
-	each := func(place uint64, m *resident) { gone(seqOf(level, place), &m.message) }
-	l.change -= lv.ahead.RemoveRange(first, last, each)
-	l.change -= lv.recent.RemoveRange(first, last, each)
-	if len(l.again) == 0 {
-		return
-	}
 	if last-first < uint64(len(l.again)) {
 		for place := first; place <= last; place++ {
 			l.removeAgain(seqOf(level, place), gone)
 		}
-		return
-	}
-	for seq := range l.again {
-		if r.First <= seq && seq <= r.Last {
-			l.removeAgain(seq, gone)
+	} else if len(l.again) > 0 {
+		for _, seq := range slices.Sorted(maps.Keys(l.again)) {
+			if r.First <= seq && seq <= r.Last {
+				l.removeAgain(seq, gone)
+			}
 		}
 	}
+	each := func(place uint64, m *resident) { gone(seqOf(level, place), &m.message) }
+	l.change -= lv.ahead.RemoveRange(first, last, each)
+	l.change -= lv.recent.RemoveRange(first, last, each)
 }
 
 func (l *messageLog) removeAgain(seq Seq, gone func(Seq, *Message)) {
