@@ -54,12 +54,13 @@ func (s *Store) flusher(ctx context.Context) {
 			if first == last {
 				last = s.journal.Rotate()
 			}
-			before := s.pool.InUse() + s.journal.Size()
-			if err := s.flush(first + (last-1-first)/4); err != nil {
+			upTo := first + (last-1-first)/4
+			moved, err := s.flush(upTo)
+			if err != nil {
 				s.o.Log.Error("messages could not be moved to disk; it will be tried again", "error", err.Error())
 				break
 			}
-			if s.pool.InUse()+s.journal.Size() >= before { // nothing gained: what is left is in use, or was read ahead
+			if moved == 0 && upTo == last-1 { // nothing to gain: what is left is in use, or was read ahead
 				s.dropAhead()
 				break
 			}
@@ -100,18 +101,18 @@ func (s *Store) flushDue() bool {
 }
 
 // flush moves what is still alive of the epochs up to upTo from memory to runs, and cuts the journal behind them.
-func (s *Store) flush(upTo storage.Epoch) error {
+func (s *Store) flush(upTo storage.Epoch) (moved int, err error) {
 	begun := time.Now()
-	err := s.flushEpochs(upTo)
+	moved, err = s.flushEpochs(upTo)
 	if err == nil {
 		s.flushTimes.Add(time.Since(begun))
 	} else {
 		s.flushFailures.Add(1)
 	}
-	return err
+	return moved, err
 }
 
-func (s *Store) flushEpochs(upTo storage.Epoch) error {
+func (s *Store) flushEpochs(upTo storage.Epoch) (moved int, err error) {
 	s.mu.Lock()
 	queues := make([]*Classic, 0, len(s.dirty))
 	for q := range s.dirty {
@@ -128,7 +129,7 @@ func (s *Store) flushEpochs(upTo storage.Epoch) error {
 		s.mu.Lock()
 		s.gone = append(s.gone, gone...)
 		s.mu.Unlock()
-		return err
+		return 0, err
 	}
 	var batch storage.Batch
 	var value []byte
@@ -155,10 +156,10 @@ func (s *Store) flushEpochs(upTo storage.Epoch) error {
 		s.mu.Lock()
 		s.gone = append(s.gone, gone...)
 		s.mu.Unlock()
-		return err
+		return 0, err
 	}
 	if err := s.o.DB.Commit(&batch, true); err != nil {
-		return err // the run stays: nobody knows whether it is registered
+		return 0, err // the run stays: nobody knows whether it is registered
 	}
 	for _, part := range []*flushPart{&f.durable, &f.transient} {
 		if part.run != nil {
@@ -166,12 +167,12 @@ func (s *Store) flushEpochs(upTo storage.Epoch) error {
 		}
 	}
 	for _, q := range queues {
-		q.flushed()
+		moved += q.flushed()
 	}
 	if err := s.journal.Release(upTo + 1); err != nil {
 		s.o.Log.Warn("journal files were not removed", "error", err.Error())
 	}
-	return s.sweep()
+	return moved, s.sweep()
 }
 
 // settleJournal returns when everything is synced that has been appended. What tells the database of the state of queues
@@ -328,18 +329,20 @@ func (q *Classic) record(dst []byte) []byte {
 }
 
 // flushed is told that what collect returned is on disk: it leaves memory.
-func (q *Classic) flushed() {
+func (q *Classic) flushed() (moved int) {
 	release := Releaser{Pool: q.pool}
 	q.mu.Lock()
 	if q.deleted {
 		q.mu.Unlock()
-		return
+		return 0
 	}
 	clean := !q.changed
 	for i := range q.log.levels {
 		lv := &q.log.levels[i]
 		if lv.flushing > 0 {
-			q.log.change -= lv.recent.RemoveRange(0, lv.flushing, func(_ uint64, r *resident) { release.Add(r.message.Ref.Slab) })
+			n := lv.recent.RemoveRange(0, lv.flushing, func(_ uint64, r *resident) { release.Add(r.message.Ref.Slab) })
+			q.log.change -= n
+			moved += n
 			lv.cold = lv.flushing
 		}
 		clean = clean && lv.recent.Len() == 0
@@ -355,6 +358,7 @@ func (q *Classic) flushed() {
 	q.mu.Unlock()
 	release.Flush()
 	q.pool.chargeWaiting(waiting)
+	return moved
 }
 
 // alive says which places of a log may still be needed.

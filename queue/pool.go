@@ -284,7 +284,7 @@ func (p *Pool) roomy() bool { return p.blocked.Load() == 0 && p.inUse.Load() < p
 // Admitted is how many octets of slabs were taken since the start.
 func (p *Pool) Admitted() int64 { return p.admitted.Load() }
 
-// OnAdmitted has notify called each time that many octets more were taken. Call it before the pool is used by many.
+// OnAdmitted has notify called each time that many octets more were taken, and when somebody begins to wait for room. Call it before the pool is used by many.
 func (p *Pool) OnAdmitted(step int64, notify func()) {
 	p.step, p.notify = step, notify
 	p.noticeAt.Store(p.admitted.Load() + step)
@@ -306,6 +306,9 @@ func (p *Pool) WaitForRoom(wake func()) {
 	p.waiters = append(p.waiters, wake)
 	p.waiting.Store(true)
 	p.mu.Unlock()
+	if p.notify != nil {
+		p.notify() // nothing more is admitted while all wait
+	}
 	if p.roomy() { // it came before we were on the list
 		p.wakeWaiters()
 	}

@@ -209,7 +209,7 @@ func (s *Store) Close() error {
 		}
 		q.mu.Unlock()
 	}
-	err := s.flush(s.journal.Rotate() - 1)
+	_, err := s.flush(s.journal.Rotate() - 1)
 	if e := s.journal.Close(); err == nil {
 		err = e
 	}
