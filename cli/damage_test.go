@@ -303,14 +303,14 @@ func startOnDamage(t *testing.T, build func(testing.TB) (string, int)) {
 			t.Fatal(err)
 		}
 		for _, d := range damagesOfFiles {
+			changed := d.change(slices.Clone(content))
+			if bytes.Equal(changed, content) && changed != nil {
+				continue // an empty file, most of the time
+			}
 			t.Run(name+"/"+d.name, func(t *testing.T) {
 				dir := t.TempDir()
 				copyDir(t, original, dir)
 				path := filepath.Join(dir, name)
-				changed := d.change(slices.Clone(content))
-				if bytes.Equal(changed, content) && changed != nil {
-					t.Skip("it is the same")
-				}
 				if changed == nil {
 					err = os.Remove(path)
 				} else {
