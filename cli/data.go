@@ -112,6 +112,7 @@ func (r *rooms) closeData() error {
 	if r.db != nil {
 		errs = append(errs, r.db.Close())
 	}
+	r.pool.Close()
 	if r.unlock != nil {
 		r.unlock()
 	}

@@ -19,7 +19,7 @@ func startData(t *testing.T, dir string, definitions config.Definitions, look fu
 	t.Helper()
 	cfg := config.Default()
 	cfg.DataDir, cfg.Definitions = dir, definitions
-	e, err := openEngine(cfg, "0", 1<<30, slog.New(slog.NewTextHandler(io.Discard, nil)))
+	e, err := openEngine(cfg, "0", 1<<40, slog.New(slog.NewTextHandler(io.Discard, nil)))
 	if err != nil {
 		return err
 	}

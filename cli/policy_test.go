@@ -22,7 +22,7 @@ func TestPolicyOnStoredQueue(t *testing.T) {
 	cfg.DataDir, cfg.MemoryBound = t.TempDir(), 16<<20
 	begin := func() (*rooms, *amqp091.Channel, func()) {
 		t.Helper()
-		e, err := openEngine(cfg, "0", 1<<30, slog.New(slog.NewTextHandler(io.Discard, nil)))
+		e, err := openEngine(cfg, "0", 1<<40, slog.New(slog.NewTextHandler(io.Discard, nil)))
 		if err != nil {
 			t.Fatal(err)
 		}

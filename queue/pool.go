@@ -198,6 +198,16 @@ func (p *Pool) forget(s *Slab) {
 	p.idle = append(p.idle, s.ID)
 }
 
+// Close gives the free slabs back to the system. Slabs in use stay with those who hold them, and are never free again.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.free {
+		p.forget(s)
+	}
+	p.free, p.least = nil, 0
+}
+
 // Trim gives half of the free slabs that were not needed since the last Trim to the collector. Call it every few seconds.
 func (p *Pool) Trim() {
 	p.mu.Lock()
