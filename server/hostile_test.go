@@ -224,7 +224,8 @@ func FuzzConnection(f *testing.F) {
 		r := rand.New(rand.NewPCG(1, i))
 		f.Add(spoil(r, conversation(r)))
 	}
-	n := serve(f, queue.NewPool(64<<20), nil)
-	n.pool.Poison = true
+	pool := queue.NewPool(64 << 20)
+	pool.Poison = true // before the node reads it
+	n := serve(f, pool, nil)
 	f.Fuzz(func(t *testing.T, b []byte) { n.speak(t, nil, b) })
 }
