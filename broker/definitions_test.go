@@ -225,6 +225,20 @@ func TestExportIsFixedPoint(t *testing.T) {
 	}
 }
 
+// TestImportOfWhatIsAboveItsLimit: a limit set later than the queues were made does not keep their backup from being restored.
+func TestImportOfWhatIsAboveItsLimit(t *testing.T) {
+	n := newAny(t, Options{})
+	n.imported(`{"queues":[{"name":"a","vhost":"/"},{"name":"b","vhost":"/"}],"parameters":[
+		{"vhost":"/","component":"vhost-limits","name":"limits","value":{"max-queues":1}}]}`)
+	if v := n.VHost("/"); v.Queue("b") == nil || v.Limits()[maxQueues] != 1 {
+		t.Errorf("queue b: %v, limits %v", v.Queue("b"), v.Limits())
+	}
+	n.imported(n.exported()) // the queues are there already
+	if _, err := n.Import([]byte(`{"queues":[{"name":"c","vhost":"/"}]}`)); err == nil {
+		t.Error("a queue above the limit is imported")
+	}
+}
+
 // TestExportIsSorted: the order in which things were made does not show.
 func TestExportIsSorted(t *testing.T) {
 	things := []string{

@@ -38,6 +38,7 @@ func (b *Broker) Import(data []byte) (warnings []string, err error) {
 		m.each("parameters", "parameter", m.parameter),
 		m.applyPolicies,
 		m.each("queues", "queue", m.queue),
+		m.each("parameters", "parameter", m.vhostLimits),
 		m.each("bindings", "binding", m.binding),
 	)
 	return m.warnings, err
@@ -58,6 +59,7 @@ func (v *VHost) Import(data []byte) (warnings []string, err error) {
 		m.each("policies", "policy", m.policy),
 		m.applyPolicies,
 		m.each("queues", "queue", m.queue),
+		m.each("parameters", "parameter", m.vhostLimits),
 		m.each("bindings", "binding", m.binding),
 	)
 	return m.warnings, err
@@ -370,7 +372,25 @@ func (m *importer) putPolicy(v *VHost, operator bool, name string, body map[stri
 	return nil
 }
 
+// vhostLimits imports the parameters that limit a virtual host. They come after its queues: a limit spares the queues that
+// there were before it, and what has been exported so must be importable.
+func (m *importer) vhostLimits(d *definition) error {
+	if d.text("component", "") != limitsComponent {
+		return d.error()
+	}
+	return m.put(d)
+}
+
+// parameter imports the other parameters.
 func (m *importer) parameter(d *definition) error {
+	if d.text("component", "") == limitsComponent {
+		return d.error()
+	}
+	return m.put(d)
+}
+
+// put imports a parameter.
+func (m *importer) put(d *definition) error {
 	v, err := m.in(d)
 	if err != nil {
 		return err
