@@ -16,6 +16,7 @@ import (
 	"github.com/warrenmq/warren/exchange"
 	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/storage/crashfs"
+	"github.com/warrenmq/warren/test/seeds"
 )
 
 // newAny is a node that runs every type of queue as if it were a classic one.
@@ -185,8 +186,7 @@ func TestHashOfOldVersions(t *testing.T) {
 
 // TestExportIsFixedPoint: what is exported and imported into an empty node is exported in the same octets, for random states.
 func TestExportIsFixedPoint(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seeds.Of(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	d := openDisk(t, crashfs.New())
 	for range 20 {

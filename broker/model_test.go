@@ -10,6 +10,7 @@ import (
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/exchange"
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/test/seeds"
 )
 
 // modelQueue is what must be true of a queue.
@@ -22,8 +23,7 @@ type modelQueue struct {
 // TestAgainstModel declares, binds, consumes and deletes at random, for three connections, and compares which queues,
 // exchanges and bindings are left with what the rules say.
 func TestAgainstModel(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seeds.Of(t)
 	for round := range 30 {
 		n := newNode(t)
 		m := &model{r: rand.New(rand.NewPCG(seed, uint64(round))), n: n, queues: map[string]*modelQueue{}, exchanges: map[string]bool{}, bindings: map[[2]string]bool{}}

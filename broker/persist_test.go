@@ -15,6 +15,7 @@ import (
 	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/storage"
 	"github.com/warrenmq/warren/storage/crashfs"
+	"github.com/warrenmq/warren/test/seeds"
 )
 
 // disk is a broker on a file system that can fail.
@@ -259,8 +260,7 @@ func (d *disk) change(r *rand.Rand) {
 
 // TestRestart changes everything at random and compares what is durable before a restart with what is there after.
 func TestRestart(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seeds.Of(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	d := openDisk(t, crashfs.New())
 	most := 0
@@ -309,8 +309,7 @@ func (d *disk) oneQueueOnce() {
 // TestPowerCut cuts the power between random changes. What is found must be what some number of changes have made, and not
 // less than were answered.
 func TestPowerCut(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seeds.Of(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	d := openDisk(t, crashfs.New())
 	given := map[QueueID]bool{}

@@ -13,6 +13,7 @@ import (
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/exchange"
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/test/seeds"
 )
 
 func (n *node) setPolicy(operator bool, p Policy) {
@@ -52,8 +53,7 @@ func (n *node) until(what string, yes func() bool) {
 // TestPolicyModel makes, changes and removes policies, queues and exchanges at random, and compares what counts for each
 // with what a naive reading of the rules says.
 func TestPolicyModel(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seeds.Of(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	clock := queue.NewClock()
 	t.Cleanup(clock.Close)

@@ -13,6 +13,7 @@ import (
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/exchange"
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/test/seeds"
 )
 
 func TestPredeclared(t *testing.T) {
@@ -211,8 +212,7 @@ func TestExpires(t *testing.T) {
 // left over and nobody waits for ever.
 func TestConcurrently(t *testing.T) {
 	n := newNode(t)
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seeds.Of(t)
 	var wg sync.WaitGroup
 	for c := range 6 {
 		wg.Go(func() {

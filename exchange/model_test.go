@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/test/seeds"
 )
 
 // The model is the definition of routing, written down without thought of speed: a list of bindings, compared one by
@@ -201,8 +202,7 @@ func (r small) table(binding bool) amqp.Table {
 }
 
 func TestAgainstModel(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seeds.Of(t)
 	for round := range 150 {
 		runModel(t, small{rand.New(rand.NewPCG(seed, uint64(round)))})
 		if t.Failed() {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/warrenmq/warren/storage"
+	"github.com/warrenmq/warren/test/seeds"
 )
 
 // storeModel drives a store with two queues at random, restarts it in order, by death and by power cut, and holds what comes
@@ -585,10 +586,7 @@ func TestStoreModel(t *testing.T) {
 	} else if testing.Short() {
 		steps /= 10
 	}
-	seed := uint64(time.Now().UnixNano())
-	if n, err := strconv.ParseUint(os.Getenv("WARREN_STORE_SEED"), 10, 64); err == nil {
-		seed = n
-	}
+	seed := seeds.Of(t)
 	for _, plan := range []struct {
 		name   string
 		levels int
@@ -606,7 +604,6 @@ func TestStoreModel(t *testing.T) {
 			for i := range m.queues {
 				m.queues[i] = &storeQueue{id: storage.LogID(i + 1), copies: map[uint64]*storeCopy{}}
 			}
-			t.Logf("seed %d", seed)
 			m.open()
 			for m.step = range steps {
 				switch x := m.rng.IntN(400); {

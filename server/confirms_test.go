@@ -7,6 +7,7 @@ import (
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/test/seeds"
 )
 
 // TestManyQueuesOneConfirm: a publish may wait for more queues than fit 14 bits.
@@ -31,8 +32,7 @@ func TestManyQueuesOneConfirm(t *testing.T) {
 // TestConfirmsModel settles publishes in any order, by a queue or several, and compares what is announced with a naive
 // list: each number once, with the right verdict, and multiple never reaching over one that waits or was another's.
 func TestConfirmsModel(t *testing.T) {
-	seed := rand.Uint64()
-	t.Log("seed", seed)
+	seed := seeds.Of(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	n := start(t, nil)
 	for range 200 {

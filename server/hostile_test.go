@@ -14,6 +14,7 @@ import (
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/test/seeds"
 )
 
 // TestHalfOpen: connections that say nothing, or not enough, end with the handshake timeout, and cost next to nothing
@@ -199,8 +200,7 @@ func (n *node) speak(t testing.TB, r *rand.Rand, b []byte) {
 // TestSpoilt sends spoilt conversations; the node serves others all the same, and keeps nothing.
 func TestSpoilt(t *testing.T) {
 	n := start(t, nil)
-	seed := rand.Uint64()
-	t.Log("seed", seed)
+	seed := seeds.Of(t)
 	var clients sync.WaitGroup
 	for i := range 4 {
 		clients.Go(func() {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
+	"github.com/warrenmq/warren/test/seeds"
 
 	"github.com/warrenmq/warren/amqp"
 )
@@ -20,8 +21,7 @@ import (
 // still in the queue.
 func TestDroppedConnections(t *testing.T) {
 	n := start(t, nil)
-	seed := rand.Uint64()
-	t.Log("seed", seed)
+	seed := seeds.Of(t)
 	w := n.open(t, nil)
 	w.declare("q")
 	const messages = 20000
@@ -131,8 +131,7 @@ func (n *node) consumeAndDrop(t *testing.T, r *rand.Rand, acked *sync.Map, acks 
 // for the race detector, the poisoned slabs and the count of references.
 func TestStress(t *testing.T) {
 	n := startBound(t, 16<<20, nil)
-	seed := rand.Uint64()
-	t.Log("seed", seed)
+	seed := seeds.Of(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	var clients sync.WaitGroup

@@ -13,6 +13,7 @@ import (
 
 	"github.com/warrenmq/warren/storage"
 	"github.com/warrenmq/warren/storage/crashfs"
+	"github.com/warrenmq/warren/test/seeds"
 )
 
 func openDB(t testing.TB, fs storage.FS, dir string) *storage.DB {
@@ -103,8 +104,7 @@ func TestDB(t *testing.T) {
 // TestDBPowerCut commits at random, cuts the power at random, and expects everything that was synced, in order and batch by
 // batch: what is there is what some number of commits, not less than those synced, have made.
 func TestDBPowerCut(t *testing.T) {
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
+	seed := seeds.Of(t)
 	r := rand.New(rand.NewPCG(seed, 0))
 	fs := crashfs.New()
 	db := openDB(t, fs, "db")

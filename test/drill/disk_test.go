@@ -7,6 +7,7 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/warrenmq/warren/test/seeds"
 
 	"github.com/warrenmq/warren/storage"
 )
@@ -14,8 +15,7 @@ import (
 // TestBadDisk: under load a disk refuses writes and syncs, or is full, again and again. Nothing that was confirmed
 // meanwhile is lost in the power cut that follows, and a node whose database was spared confirms again without a restart.
 func TestBadDisk(t *testing.T) {
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
+	seed := seeds.Of(t)
 	m, err := newMachine(seed, "")
 	if err != nil {
 		t.Fatal(err)

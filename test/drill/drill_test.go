@@ -7,7 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/warrenmq/warren/test/seeds"
 )
 
 // kills is how often the drills end a node: WARREN_DRILL_KILLS, or a few times.
@@ -38,8 +39,8 @@ func TestKills(t *testing.T) { kept(t, kills(t)) }
 func TestPowerCuts(t *testing.T) { kept(t, kills(t), "-power") }
 
 func kept(t *testing.T, kills int, flags ...string) {
-	seed := time.Now().UnixNano()
-	out, err := exec.Command(program(t, ""), append(flags, "-kills", strconv.Itoa(kills), "-seed", strconv.FormatInt(seed, 10))...).CombinedOutput()
+	seed := seeds.Of(t)
+	out, err := exec.Command(program(t, ""), append(flags, "-kills", strconv.Itoa(kills), "-seed", strconv.FormatUint(seed, 10))...).CombinedOutput()
 	t.Logf("%s", out)
 	if err != nil {
 		t.Fatal(err)
