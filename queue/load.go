@@ -79,7 +79,9 @@ func (l *loader) ends() bool {
 }
 
 // after has a worker run f when some time has passed.
-func (l *loader) after(d time.Duration, f func(*storage.Cursor)) { time.AfterFunc(d, func() { l.do(f) }) }
+func (l *loader) after(d time.Duration, f func(*storage.Cursor)) {
+	time.AfterFunc(d, func() { l.do(f) })
+}
 
 // crowded reports whether others wait for a worker.
 func (l *loader) crowded() bool {
