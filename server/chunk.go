@@ -112,7 +112,7 @@ func (k *chunk) write(fd uintptr) (err error) {
 	for k.unwritten() && err == nil {
 		if len(k.rest) > 0 {
 			var n int
-			if n, err = syscall.Write(int(fd), k.rest); n > 0 {
+			if n, err = writeNow(fd, k.rest); n > 0 {
 				k.rest = k.rest[n:]
 			}
 		} else {

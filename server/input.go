@@ -139,7 +139,7 @@ func (c *conn) initInput() {
 			if in.buffer() == nil {
 				in.borrow()
 			}
-			n, err := syscall.Read(int(fd), in.buffer()[in.w:])
+			n, err := readNow(fd, in.buffer()[in.w:])
 			switch {
 			case err == syscall.EINTR:
 				continue
