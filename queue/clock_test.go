@@ -6,6 +6,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/warrenmq/warren/test/seeds"
 )
 
 // kept notes when its appointment was kept.
@@ -59,9 +61,8 @@ func (k *kept) Tick(now Time) {
 
 // Appointments come, change to earlier, and are dropped; each of them is kept in time, whatever the clock waited for.
 func TestClockKeepsAppointments(t *testing.T) {
-	seed := rand.Uint64()
+	seed := seeds.Of(t)
 	r := rand.New(rand.NewPCG(seed, 0))
-	t.Logf("seed %d", seed)
 	synctest.Test(t, func(t *testing.T) {
 		c := NewClock()
 		defer c.Close()
