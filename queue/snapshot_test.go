@@ -12,7 +12,7 @@ type twinLog struct{ *testLog }
 
 // Put implements Log.
 func (l twinLog) Put(seq Seq, expiry Time, m *Message) {
-	meta := Meta{Seq: seq, Expiry: expiry, Size: m.Size, Flags: m.Flags, Failed: m.Failed}
+	meta := Meta{Seq: seq, Expiry: expiry, Size: m.Size, Flags: m.Flags}
 	if was := l.stored[seq.Level()][seq.place()]; was != meta {
 		panic(fmt.Sprintf("%+v put where %+v was", meta, was))
 	}

@@ -43,7 +43,7 @@ func (l *testLog) Put(seq Seq, expiry Time, m *Message) {
 		panic(fmt.Sprintf("place %d of level %d put after %d", seq.place(), i, l.last[i]))
 	}
 	l.last[i] = seq.place()
-	meta := Meta{Seq: seq, Expiry: expiry, Size: m.Size, Flags: m.Flags, Failed: m.Failed}
+	meta := Meta{Seq: seq, Expiry: expiry, Size: m.Size, Flags: m.Flags}
 	l.stored[i][seq.place()] = meta
 	if l.puts != nil {
 		l.puts(meta)
@@ -338,8 +338,7 @@ func (d *duel) batch() []Message {
 			m.TTL = d.r.Int64N(30)
 		}
 		if d.r.IntN(10) == 0 {
-			m.Flags |= WasDelivered
-			m.Failed = uint16(d.r.IntN(4))
+			m.Flags = m.Flags.WithFailures(d.r.Uint32N(4))
 		}
 	}
 	return batch
