@@ -232,14 +232,17 @@ func (d *drill) expected(kept int) *model {
 	}
 	slices.Sort(rest)
 	for _, seq := range rest {
-		was := exists[seq].Flags&WasDelivered != 0
+		flags := exists[seq].Flags
+		was := flags&WasDelivered != 0
 		x := take(seq)
 		if x.seq.place() <= highest[seq.Level()] {
 			x.acquired = 1
 			back(x)
 			continue
 		}
-		x.redelivered = was
+		if x.redelivered = was; was && m.rules.CountReturns {
+			x.failed = flags.Failures()
+		}
 		m.levels[seq.Level()] = append(m.levels[seq.Level()], x)
 	}
 	for _, l := range m.levels {
