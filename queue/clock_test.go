@@ -10,8 +10,8 @@ import (
 	"github.com/warrenmq/warren/test/seeds"
 )
 
-// kept notes when its appointment was kept.
-type kept struct {
+// meeting notes when its appointment was kept.
+type meeting struct {
 	t *testing.T
 
 	mu   sync.Mutex // guards what follows
@@ -20,7 +20,7 @@ type kept struct {
 	late Time // the latest that one was kept
 }
 
-func (k *kept) set(c *Clock, at Time) {
+func (k *meeting) set(c *Clock, at Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.at == 0 || at < k.at {
@@ -29,7 +29,7 @@ func (k *kept) set(c *Clock, at Time) {
 	}
 }
 
-func (k *kept) drop(c *Clock) {
+func (k *meeting) drop(c *Clock) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	c.Drop(&k.a)
@@ -37,19 +37,19 @@ func (k *kept) drop(c *Clock) {
 }
 
 // overdue reports whether somebody should have woken it.
-func (k *kept) overdue(now Time) bool {
+func (k *meeting) overdue(now Time) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.at != 0 && now > k.at+Time(clockStep.Milliseconds())
 }
 
-func (k *kept) latest() Time {
+func (k *meeting) latest() Time {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.late
 }
 
-func (k *kept) Tick(now Time) {
+func (k *meeting) Tick(now Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.at == 0 || now < k.at {
@@ -66,7 +66,7 @@ func TestClockKeepsAppointments(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewClock()
 		defer c.Close()
-		all := make([]kept, 20)
+		all := make([]meeting, 20)
 		for i := range all {
 			all[i].t = t
 		}
@@ -108,7 +108,7 @@ func TestClockSleepsOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewClock()
 		defer c.Close()
-		first, later := kept{t: t}, kept{t: t}
+		first, later := meeting{t: t}, meeting{t: t}
 		at := c.Now() + 10_000
 		first.set(c, at)
 		synctest.Wait()
