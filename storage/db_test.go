@@ -209,3 +209,57 @@ func BenchmarkDBCommit(b *testing.B) {
 		}
 	}
 }
+
+// TestDBBackground: background work that only fails, or finds damage, ends the DB; a full disk does not.
+func TestDBBackground(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		err  error
+		ends bool
+	}{{"error", syscall.EIO, true}, {"no space", syscall.ENOSPC, false}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			fs := storage.NewFaultFS(1)
+			failures, warnings := make(chan error, 10), make(chan error, 1000)
+			db, err := storage.OpenDB(fs, "db", storage.DBOptions{Failed: func(err error) { failures <- err }, Warn: func(err error) {
+				select {
+				case warnings <- err:
+				default:
+				}
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			fs.Inject(storage.Fault{Op: storage.OpCreate, Name: ".sst", Times: -1, Err: c.err})
+			for i := range 60 { // more than a memtable
+				commit(t, db, true, func(b *storage.Batch) { b.Set(fmt.Appendf(nil, "k%d", i), make([]byte, 100<<10)) })
+			}
+			<-warnings
+			select {
+			case err := <-failures:
+				if !c.ends || !errors.Is(err, c.err) {
+					t.Errorf("failed with %v", err)
+				}
+			case <-time.After(storage.Endurance + 2*time.Second):
+				if c.ends {
+					t.Error("goes on for ever")
+				}
+			}
+			if n := len(warnings); n > 10 {
+				t.Errorf("warned %d times in %v", n, storage.Endurance)
+			}
+			fs.Heal()
+			b := new(storage.Batch)
+			b.Set([]byte("late"), nil)
+			if err := db.Commit(b, true); (err != nil) != c.ends {
+				t.Errorf("commit: %v", err)
+			}
+			db.Close()
+			db = openDB(t, fs, "db")
+			if n := len(contents(t, db, "k")); n != 60 {
+				t.Errorf("%d of 60 are there", n)
+			}
+			db.Close()
+		})
+	}
+}
