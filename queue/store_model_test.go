@@ -417,8 +417,11 @@ func (m *storeModel) recreate() {
 	q.queue.Forget(&w)
 	w.Flush()
 	q.closing = false
+	synced := m.store.journal.Synced()
 	for id, k := range m.bodies {
-		if c := q.copies[id]; c != nil && c.state != nowhere && c.state != outside || i == 1 && m.lossy || i == 0 && m.lossy && c != nil {
+		c := q.copies[id]
+		late := c != nil && c.state == outside && c.mark > synced // a letter that left when the deletion had begun: it may go with the queue
+		if late || c != nil && c.state != nowhere && c.state != outside || i == 1 && m.lossy || i == 0 && m.lossy && c != nil {
 			k.settled = true
 			m.tell(id, "queue %d is made anew", i)
 		}
