@@ -97,7 +97,7 @@ func drill(n node, h *history, o options) (r result, err error) {
 			}
 		}
 		if o.early > 0 && r.kills%o.early == 0 {
-			if wrong, _ := check(h); len(wrong) > 0 {
+			if wrong, _ := check(h); len(wrong) > 0 || n.complaints() != "" {
 				break
 			}
 		}
