@@ -241,7 +241,11 @@ func (db *DB) Get(key []byte) ([]byte, error) {
 // Iterate calls each with every key that starts with prefix, in order, and its value. Both are valid during the call. It
 // ends with the first error of each, which it returns.
 func (db *DB) Iterate(prefix []byte, each func(key, value []byte) error) error {
-	it, err := db.pebble.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)})
+	o := &pebble.IterOptions{UpperBound: after(prefix)}
+	if len(prefix) > 0 { // built for the race detector, Pebble panics over a bound that is empty and not nil
+		o.LowerBound = prefix
+	}
+	it, err := db.pebble.NewIter(o)
 	if err != nil {
 		return fmt.Errorf("storage: key-value store: %w", err)
 	}
