@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -102,6 +103,8 @@ func (p *program) serve(cfg config.Config, warnings []string) error {
 		defer cancel()
 		_ = node.stop(ctx) // the listener's error is the one to tell
 		return &failure{code: exitSoftware, text: err.Error(), err: err}
+	case err := <-node.engine.Failed():
+		return diskFailed(node, err, log)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
@@ -122,6 +125,23 @@ func (p *program) serve(cfg config.Config, warnings []string) error {
 		}
 		return &failure{code: code, text: "stopped at once by a second signal"}
 	}
+}
+
+// diskFailed ends a node whose metadata cannot be written any more. Clients are told, and the journal gets what it can still
+// take. Where the disk holds even that up, the process ends all the same: what was confirmed is safe.
+func diskFailed(n *node, err error, log *slog.Logger) error {
+	log.Error("the disk failed: metadata cannot be written any more; the node stops, and starts again when the disk is well", "error", err.Error())
+	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+	defer cancel()
+	stopped := make(chan error, 1)
+	go func() { stopped <- n.stop(ctx) }()
+	select {
+	case <-stopped: // not in good order; that is no news
+	case <-time.After(stopTime + stopTime/2):
+		log.Warn("the disk does not answer: the node ends without it")
+	}
+	return &failure{code: exitDisk, text: "the node stopped because the disk failed: " + err.Error(), err: err,
+		remedy: "Nothing that was confirmed is lost. Repair the disk and start the node again."}
 }
 
 // announce tells a person at a terminal what runs where.

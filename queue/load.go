@@ -24,6 +24,25 @@ type loader struct {
 	more    sync.Cond
 	work    []func(*storage.Cursor)
 	closing bool
+	reads   [][]read // for a worker to gather in, one each
+}
+
+// gather takes a slice to gather in, and gathered gives it back: millions of messages pass through it.
+func (l *loader) gather() (got []read) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := len(l.reads); n > 0 {
+		got, l.reads = l.reads[n-1], l.reads[:n-1]
+	}
+	return got
+}
+
+func (l *loader) gathered(got []read) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.reads) < loaders {
+		l.reads = append(l.reads, got[:0])
+	}
 }
 
 // share is how much may be read ahead for one queue, given how many wait.
@@ -145,7 +164,8 @@ type read struct {
 func (q *Classic) load(cursor *storage.Cursor) {
 	cursor.Reset(q.id)
 	c := chunks{pool: q.pool}
-	var got []read
+	got := q.store.loads.gather()
+	defer func() { q.store.loads.gathered(got) }()
 	for {
 		begun := time.Now()
 		q.mu.Lock()
