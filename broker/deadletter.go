@@ -147,7 +147,8 @@ func (l *letterbox) send(letters []queue.DeadLetter, w *queue.Wake) {
 func (l *letterbox) route(scope *Scope, x *exchange.Exchange, s *Settings, letter *queue.DeadLetter, out *outgoing) bool {
 	pool := l.q.VHost.broker.Pool
 	old := &letter.Message
-	stored := queue.ParseStored(pool.Bytes(old.Ref))
+	whole := pool.Bytes(old.Ref)
+	stored := queue.ParseStored(old.Flags.Shown(whole))
 	h, err := amqp.ParseHeader(stored.Header)
 	if err != nil { // it was parsed when it was published
 		return false
@@ -157,17 +158,20 @@ func (l *letterbox) route(scope *Scope, x *exchange.Exchange, s *Settings, lette
 	if old.Flags&queue.KeyReplaced == 0 {
 		keys, _ = exchange.AppendKeys(keys, headers, exchange.CC)
 	}
+	told := len(keys)
+	keys = old.Flags.AppendBlindKeys(keys, whole)
 	out.keys = keys
+	blind := keys[told:]
 
 	d := &out.death
-	d.reason, d.exchange, d.keys = reasons[letter.Reason], stored.Exchange, keys
+	d.reason, d.exchange, d.keys = reasons[letter.Reason], stored.Exchange, keys[:told]
 	d.history = old.Flags&queue.HasHistory != 0
 	d.expiration, d.expires = h.Expiration()
 	headers, history := d.record(headers)
 
 	m := exchange.Message{Key: keys[0], More: keys[1:], Headers: headers, Properties: h.Properties, Seed: rand.Uint64()}
 	if s.RouteDeadLetters {
-		m.Key, m.More = out.key, nil
+		m.Key, m.More, blind = out.key, nil, nil
 	}
 	if len(m.Key) > amqp.MaxShortstr {
 		return false // no delivery could carry it
@@ -182,9 +186,9 @@ func (l *letterbox) route(scope *Scope, x *exchange.Exchange, s *Settings, lette
 	if out.header, err = h.AppendChanged(out.header[:0], &amqp.PropertyList{Headers: headers}, amqp.Expiration); err != nil {
 		return false
 	}
-	dead := pool.NewMessage(out.exchange, m.Key, out.header, stored.Body, int(old.Size), len(targets))
+	dead := pool.NewBlindMessage(out.exchange, m.Key, out.header, blind, stored.Body, int(old.Size), len(targets))
 	dead.Priority = old.Priority
-	dead.Flags = old.Flags&(queue.Persistent|queue.HasPriority|queue.KeyReplaced) | queue.HasHistory
+	dead.Flags |= old.Flags&(queue.Persistent|queue.HasPriority|queue.KeyReplaced) | queue.HasHistory
 	if s.RouteDeadLetters {
 		dead.Flags |= queue.KeyReplaced
 	}

@@ -277,8 +277,9 @@ func (c *conn) settleBuffer() {
 type incoming struct {
 	names                []byte // exchange and key as on the wire
 	mandatory, immediate bool
-	header               []byte // payload of the content header
-	rewritten            []byte // the header to store instead; nil: as it came
+	header               []byte   // payload of the content header
+	rewritten            []byte   // the header to store instead; nil: as it came
+	blind                [][]byte // keys of BCC, which the header to store is without
 }
 
 func (in *incoming) split() (exchange, key []byte) { return splitNames(in.names) }
@@ -297,11 +298,16 @@ func (c *conn) accept(ch *channel, in *incoming, m queue.Message, inBuffer bool,
 		settle()
 		old := c.storedBytes(m, inBuffer)
 		stored := queue.ParseStored(old)
-		n := c.server.pool.NewMessage(stored.Exchange, stored.Key, in.rewritten, stored.Body, int(m.Size), 1)
+		blind := in.blind
+		if len(ch.route.queues) == 0 {
+			blind = nil // nothing will die
+		}
+		n := c.server.pool.NewBlindMessage(stored.Exchange, stored.Key, in.rewritten, blind, stored.Body, int(m.Size), 1)
 		if !inBuffer {
 			c.server.pool.Release(m.Ref.Slab, 1)
 		}
 		m.Ref, inBuffer = n.Ref, false
+		m.Flags |= n.Flags
 	} else if err == nil {
 		settle()
 	}
