@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/exchange"
@@ -124,7 +125,7 @@ func (l *letterbox) send(letters []queue.DeadLetter, w *queue.Wake) {
 	out.exchange = append(out.exchange[:0], settings.DeadLetterExchange...)
 	out.key = append(out.key[:0], settings.DeadLetterKey...)
 	out.death.queue = append(out.death.queue[:0], l.q.Name...)
-	out.death.seconds = uint64(b.Clock.Now() / 1000)
+	out.death.seconds = uint64(time.Now().Unix())
 	scope := l.q.VHost.Begin()
 	x := scope.Exchange(out.exchange)
 	for i := range letters {

@@ -21,6 +21,7 @@ type disk struct {
 	store *Store
 	queue *Classic
 	bound int64
+	set   Time // by how much the system's clock was set before the start
 }
 
 func (d *disk) open() {
@@ -35,6 +36,7 @@ func (d *disk) open() {
 	d.pool = NewPool(d.bound)
 	d.pool.Poison = true
 	d.clock = NewClock()
+	d.clock.base += d.set
 	d.store, err = OpenStore(StoreOptions{FS: d.fs, Dir: "data", DB: d.db, Pool: d.pool, Clock: d.clock,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
