@@ -22,6 +22,10 @@ type letterbox struct {
 	arrived []func() // to be called when they have been sent
 	spare   []queue.DeadLetter
 	sending bool // somebody has begun, or will when its Wake is flushed
+
+	// Only who sends touches what follows.
+	unrouted, refused uint64     // lost since the log was told
+	tellAgain         queue.Time // when the log may be told again
 }
 
 // Wanted implements queue.DeadLetters.
@@ -105,15 +109,17 @@ func (o *outgoing) add(q *Queue, m queue.Message) {
 	o.batches[i].Messages = append(o.batches[i].Messages, m)
 }
 
-// publish hands over what was gathered.
-func (o *outgoing) publish(w *queue.Wake) {
+// publish hands over what was gathered, and returns how many messages were refused.
+func (o *outgoing) publish(w *queue.Wake) (refused int) {
 	for i, q := range o.targets {
 		b := &o.batches[i]
 		q.Publish(b, w)
+		refused += b.Refused
 		b.Messages = b.Messages[:0]
 		o.targets[i] = nil
 	}
 	o.targets = o.targets[:0]
+	return refused
 }
 
 // send routes dead letters as if they were published to the dead-letter exchange, without confirms, and lets go of the
@@ -128,20 +134,41 @@ func (l *letterbox) send(letters []queue.DeadLetter, w *queue.Wake) {
 	out.death.seconds = uint64(time.Now().Unix())
 	scope := l.q.VHost.Begin()
 	x := scope.Exchange(out.exchange)
+	unrouted := 0
 	for i := range letters {
 		b.Counters.deadLettered[letters[i].Reason].Add(1)
 		if x == nil || !l.route(scope, x, settings, &letters[i], out) {
-			b.Counters.DeadLettersUnrouted.Add(1)
+			unrouted++
 		}
 	}
 	scope.End()
-	out.publish(w)
+	refused := out.publish(w)
 	outgoings.Put(out)
+	if unrouted+refused > 0 {
+		l.lost(unrouted, refused, x == nil, settings.DeadLetterExchange)
+	}
 	release := queue.Releaser{Pool: b.Pool}
 	for i := range letters {
 		release.Add(letters[i].Message.Ref.Slab)
 	}
 	release.Flush()
+}
+
+// tellEvery is how long the log hears nothing more of the letters that one queue loses, in milliseconds.
+const tellEvery = 60_000
+
+// lost counts dead letters that are nowhere now, and tells the log of them.
+func (l *letterbox) lost(unrouted, refused int, missing bool, exchange string) {
+	b := l.q.VHost.broker
+	b.Counters.DeadLettersUnrouted.Add(uint64(unrouted))
+	b.Counters.DeadLettersRefused.Add(uint64(refused))
+	l.unrouted += uint64(unrouted)
+	l.refused += uint64(refused)
+	if now := b.Clock.Now(); b.Log != nil && now >= l.tellAgain {
+		b.Log.Warn("dead letters were dropped", "queue", l.q.Name, "vhost", l.q.VHost.Name, "exchange", exchange,
+			"exchange_missing", missing, "without_queue", l.unrouted, "refused", l.refused)
+		l.unrouted, l.refused, l.tellAgain = 0, 0, now+tellEvery
+	}
 }
 
 // route adds one dead letter, rewritten, to the batches of the queues it goes to, and reports whether there are any.

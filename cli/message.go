@@ -151,7 +151,9 @@ func (p *publication) send(queues []*broker.Queue) error {
 	confirm := confirmation{settled: make(chan bool, len(queues))}
 	var w queue.Wake
 	for _, q := range queues {
-		q.Publish(&queue.Batch{Messages: []queue.Message{m}, Numbers: []uint64{1}, Confirms: confirm}, &w)
+		b := queue.Batch{Messages: []queue.Message{m}, Numbers: []uint64{1}, Confirms: confirm}
+		q.Publish(&b, &w)
+		p.rooms.broker.Counters.PublishesRefused.Add(uint64(b.Refused))
 	}
 	w.Flush()
 	timer := time.NewTimer(confirmWait)

@@ -196,6 +196,7 @@ func TestConfirmsOfAFullQueue(t *testing.T) {
 	}
 	until(t, "everything acked is consumed", func() bool { return n.broker.VHost("/").Queue("q").Stats().Ready == 0 })
 	until(t, "everything is acknowledged", func() bool { return n.broker.VHost("/").Queue("q").Stats().Unacked == 0 })
+	until(t, "what was refused is counted", func() bool { return n.broker.Counters.PublishesRefused.Load() == uint64(nacks) })
 	c.Close()
 	if got := <-consumed; got != acks {
 		t.Errorf("%d consumed of %d acked", got, acks)

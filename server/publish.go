@@ -233,6 +233,7 @@ func (c *conn) publish() {
 	for i, g := range groups {
 		for _, q := range g.queues {
 			q.Publish(&g.batch, &c.wake)
+			c.published.refused += uint64(g.batch.Refused)
 			c.pressed = c.pressed || g.batch.Pressed
 		}
 		c.countPublished(g.channel, len(g.batch.Messages))
