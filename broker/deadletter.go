@@ -176,7 +176,7 @@ func (l *letterbox) route(scope *Scope, x *exchange.Exchange, s *Settings, lette
 	pool := l.q.VHost.broker.Pool
 	old := &letter.Message
 	whole := pool.Bytes(old.Ref)
-	stored := queue.ParseStored(old.Flags.Shown(whole))
+	stored := queue.ParseStored(whole)
 	h, err := amqp.ParseHeader(stored.Header)
 	if err != nil { // it was parsed when it was published
 		return false
@@ -187,7 +187,7 @@ func (l *letterbox) route(scope *Scope, x *exchange.Exchange, s *Settings, lette
 		keys, _ = exchange.AppendKeys(keys, headers, exchange.CC)
 	}
 	told := len(keys)
-	keys = old.Flags.AppendBlindKeys(keys, whole)
+	keys = queue.AppendBlindKeys(keys, whole)
 	out.keys = keys
 	blind := keys[told:]
 
@@ -216,7 +216,7 @@ func (l *letterbox) route(scope *Scope, x *exchange.Exchange, s *Settings, lette
 	}
 	dead := pool.NewBlindMessage(out.exchange, m.Key, out.header, blind, stored.Body, int(old.Size), len(targets))
 	dead.Priority = old.Priority
-	dead.Flags |= old.Flags&(queue.Persistent|queue.HasPriority|queue.KeyReplaced) | queue.HasHistory
+	dead.Flags = old.Flags&(queue.Persistent|queue.HasPriority|queue.KeyReplaced) | queue.HasHistory
 	if s.RouteDeadLetters {
 		dead.Flags |= queue.KeyReplaced
 	}

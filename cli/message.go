@@ -332,7 +332,7 @@ func (g *getter) get(noAck bool) (m management.Message, ok bool) {
 	if !o.ok {
 		return m, false
 	}
-	s := queue.ParseStored(o.o.Message.Flags.Shown(g.rooms.pool.Bytes(o.o.Message.Ref)))
+	s := queue.ParseStored(g.rooms.pool.Bytes(o.o.Message.Ref))
 	m = management.Message{Exchange: string(s.Exchange), Key: string(s.Key), Redelivered: o.o.Redelivered, Left: o.left, Body: s.AppendBody(nil)}
 	if h, err := amqp.ParseHeader(bytes.Clone(s.Header)); err == nil { // it was parsed when it was published
 		m.Properties = propertiesShown(h.Properties)

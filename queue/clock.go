@@ -43,9 +43,10 @@ type dueEntry struct {
 const clockStep = 10 * time.Millisecond
 
 // NewClock starts a clock; Close ends it.
-func NewClock() *Clock {
-	began := time.Now()
-	c := &Clock{base: Time(began.UnixMilli()), began: began, kick: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
+func NewClock() *Clock { return newClock(Time(time.Now().UnixMilli())) }
+
+func newClock(now Time) *Clock {
+	c := &Clock{base: now, began: time.Now(), kick: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
 	go c.run()
 	return c
 }

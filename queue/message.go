@@ -13,8 +13,8 @@ type Ref struct {
 //
 //	exchange-length exchange key-length key 0xCE | header frame | body frames
 //
-// so that delivering is a prefix, one copy, and new channel numbers. Those of a Blind message have more behind them, which
-// Shown cuts off.
+// so that delivering is a prefix, one copy, and new channel numbers. Those of a message with blind keys have these behind
+// them, which Shown cuts off.
 type Message struct {
 	Ref      Ref
 	Size     uint32 // octets of the body
@@ -32,5 +32,4 @@ const (
 	WasDelivered       // a dead letter whose last failure was counted: redelivered from the start
 	HasHistory         // a dead letter: the header x-death was written by a broker and tells of earlier deaths
 	KeyReplaced        // a dead letter that got another routing key: the header CC no longer counts
-	Blind              // behind the body are keys that only a dead letter is routed by
 )

@@ -36,8 +36,7 @@ func (d *disk) open() {
 	}
 	d.pool = NewPool(d.bound)
 	d.pool.Poison = true
-	d.clock = NewClock()
-	d.clock.base += d.set
+	d.clock = newClock(Time(time.Now().UnixMilli()) + d.set)
 	d.store, err = OpenStore(StoreOptions{FS: d.fs, Dir: "data", DB: d.db, Pool: d.pool, Clock: d.clock,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {

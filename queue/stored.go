@@ -19,6 +19,7 @@ const (
 // ParseStored takes the bytes of a message apart, those that are shown. They were checked when the message was published.
 func ParseStored(b []byte) Stored {
 	var s Stored
+	b = Shown(b)
 	n := 1 + int(b[0])
 	s.Exchange, b = b[1:n], b[n:]
 	n = 1 + int(b[0])
@@ -80,7 +81,7 @@ func (p *Pool) NewMessage(exchange, key, header []byte, body func(yield func([]b
 	return p.NewBlindMessage(exchange, key, header, nil, body, size, refs)
 }
 
-// NewBlindMessage is NewMessage for one with blind keys, each of at most 255 octets; it is Blind if there are any.
+// NewBlindMessage is NewMessage for one with blind keys, each of at most 255 octets.
 func (p *Pool) NewBlindMessage(exchange, key, header []byte, blind [][]byte, body func(yield func([]byte) bool), size, refs int) Message {
 	const frameMax = 128 << 10
 	n := StoredLen(len(exchange), len(key), len(header), size, frameMax) + blindRoom(blind)
@@ -90,12 +91,10 @@ func (p *Pool) NewBlindMessage(exchange, key, header []byte, blind [][]byte, bod
 	for piece := range body {
 		f.write(piece)
 	}
-	m := Message{Ref: ref, Size: uint32(size), TTL: -1}
 	if len(blind) > 0 {
 		appendBlind(f.dst, blind)
-		m.Flags = Blind
 	}
-	return m
+	return Message{Ref: ref, Size: uint32(size), TTL: -1}
 }
 
 // Room reserves size octets with refs references: in the shared slab when that wastes little, in one of its own

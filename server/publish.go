@@ -308,7 +308,6 @@ func (c *conn) accept(ch *channel, in *incoming, m queue.Message, inBuffer bool,
 			c.server.pool.Release(m.Ref.Slab, 1)
 		}
 		m.Ref, inBuffer = n.Ref, false
-		m.Flags |= n.Flags
 	} else if err == nil {
 		settle()
 	}
