@@ -235,7 +235,7 @@ func TestDeadRunsGo(t *testing.T) {
 			d.settle(g, Ack, uint64(max(2, i-998)), uint64(i+1))
 		}
 	}
-	if runs := d.store.Stats().Runs; runs.Octets < messages*1000/2 {
+	if runs := d.store.Stats().Runs; runs.Octets < 1<<20 {
 		t.Fatalf("%d octets in runs", runs.Octets)
 	}
 	d.store.Abandon()
