@@ -2,6 +2,7 @@ package broker
 
 import (
 	"cmp"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,6 +20,8 @@ type Options struct {
 	// NewQueue makes the queue that runs behind a Queue. It is called under a lock and touches memory only. It returns nil for a type that this node cannot run, which is
 	// then refused (540).
 	NewQueue func(NewQueue) queue.Queue
+	// Log is told of dead letters that are lost. nil: nobody is.
+	Log *slog.Logger
 	// Store is where Open keeps durable metadata. It belongs to the caller, who closes it after the Broker.
 	Store *storage.DB
 	// Alarms are those of the node; nil: the Broker makes its own.

@@ -14,7 +14,11 @@ type Counters struct {
 
 	AuthAttempts, AuthSucceeded, AuthFailed      atomic.Uint64
 	QueuesDeclared, QueuesCreated, QueuesDeleted atomic.Uint64
-	DeadLettersUnrouted                          atomic.Uint64 // dead letters that no queue took
+
+	// What is gone without having been consumed, purged or expired. PublishesRefused counts publishes by the queues
+	// that refused them for want of room; DeadLettersUnrouted dead letters for which there was no queue or exchange;
+	// DeadLettersRefused those that a queue refused.
+	PublishesRefused, DeadLettersUnrouted, DeadLettersRefused atomic.Uint64
 
 	deadLettered, deadDropped [queue.DeliveryLimited + 1]atomic.Uint64
 }

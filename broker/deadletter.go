@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/exchange"
@@ -21,6 +22,10 @@ type letterbox struct {
 	arrived []func() // to be called when they have been sent
 	spare   []queue.DeadLetter
 	sending bool // somebody has begun, or will when its Wake is flushed
+
+	// Only who sends touches what follows.
+	unrouted, refused uint64     // lost since the log was told
+	tellAgain         queue.Time // when the log may be told again
 }
 
 // Wanted implements queue.DeadLetters.
@@ -104,15 +109,17 @@ func (o *outgoing) add(q *Queue, m queue.Message) {
 	o.batches[i].Messages = append(o.batches[i].Messages, m)
 }
 
-// publish hands over what was gathered.
-func (o *outgoing) publish(w *queue.Wake) {
+// publish hands over what was gathered, and returns how many messages were refused.
+func (o *outgoing) publish(w *queue.Wake) (refused int) {
 	for i, q := range o.targets {
 		b := &o.batches[i]
 		q.Publish(b, w)
+		refused += b.Refused
 		b.Messages = b.Messages[:0]
 		o.targets[i] = nil
 	}
 	o.targets = o.targets[:0]
+	return refused
 }
 
 // send routes dead letters as if they were published to the dead-letter exchange, without confirms, and lets go of the
@@ -124,18 +131,22 @@ func (l *letterbox) send(letters []queue.DeadLetter, w *queue.Wake) {
 	out.exchange = append(out.exchange[:0], settings.DeadLetterExchange...)
 	out.key = append(out.key[:0], settings.DeadLetterKey...)
 	out.death.queue = append(out.death.queue[:0], l.q.Name...)
-	out.death.seconds = uint64(b.Clock.Now() / 1000)
+	out.death.seconds = uint64(time.Now().Unix())
 	scope := l.q.VHost.Begin()
 	x := scope.Exchange(out.exchange)
+	unrouted := 0
 	for i := range letters {
 		b.Counters.deadLettered[letters[i].Reason].Add(1)
 		if x == nil || !l.route(scope, x, settings, &letters[i], out) {
-			b.Counters.DeadLettersUnrouted.Add(1)
+			unrouted++
 		}
 	}
 	scope.End()
-	out.publish(w)
+	refused := out.publish(w)
 	outgoings.Put(out)
+	if unrouted+refused > 0 {
+		l.lost(unrouted, refused, x == nil, settings.DeadLetterExchange)
+	}
 	release := queue.Releaser{Pool: b.Pool}
 	for i := range letters {
 		release.Add(letters[i].Message.Ref.Slab)
@@ -143,11 +154,29 @@ func (l *letterbox) send(letters []queue.DeadLetter, w *queue.Wake) {
 	release.Flush()
 }
 
+// tellEvery is how long the log hears nothing more of the letters that one queue loses, in milliseconds.
+const tellEvery = 60_000
+
+// lost counts dead letters that are nowhere now, and tells the log of them.
+func (l *letterbox) lost(unrouted, refused int, missing bool, exchange string) {
+	b := l.q.VHost.broker
+	b.Counters.DeadLettersUnrouted.Add(uint64(unrouted))
+	b.Counters.DeadLettersRefused.Add(uint64(refused))
+	l.unrouted += uint64(unrouted)
+	l.refused += uint64(refused)
+	if now := b.Clock.Now(); b.Log != nil && now >= l.tellAgain {
+		b.Log.Warn("dead letters were dropped", "queue", l.q.Name, "vhost", l.q.VHost.Name, "exchange", exchange,
+			"exchange_missing", missing, "without_queue", l.unrouted, "refused", l.refused)
+		l.unrouted, l.refused, l.tellAgain = 0, 0, now+tellEvery
+	}
+}
+
 // route adds one dead letter, rewritten, to the batches of the queues it goes to, and reports whether there are any.
 func (l *letterbox) route(scope *Scope, x *exchange.Exchange, s *Settings, letter *queue.DeadLetter, out *outgoing) bool {
 	pool := l.q.VHost.broker.Pool
 	old := &letter.Message
-	stored := queue.ParseStored(pool.Bytes(old.Ref))
+	whole := pool.Bytes(old.Ref)
+	stored := queue.ParseStored(whole)
 	h, err := amqp.ParseHeader(stored.Header)
 	if err != nil { // it was parsed when it was published
 		return false
@@ -157,17 +186,20 @@ func (l *letterbox) route(scope *Scope, x *exchange.Exchange, s *Settings, lette
 	if old.Flags&queue.KeyReplaced == 0 {
 		keys, _ = exchange.AppendKeys(keys, headers, exchange.CC)
 	}
+	told := len(keys)
+	keys = queue.AppendBlindKeys(keys, whole)
 	out.keys = keys
+	blind := keys[told:]
 
 	d := &out.death
-	d.reason, d.exchange, d.keys = reasons[letter.Reason], stored.Exchange, keys
+	d.reason, d.exchange, d.keys = reasons[letter.Reason], stored.Exchange, keys[:told]
 	d.history = old.Flags&queue.HasHistory != 0
 	d.expiration, d.expires = h.Expiration()
 	headers, history := d.record(headers)
 
 	m := exchange.Message{Key: keys[0], More: keys[1:], Headers: headers, Properties: h.Properties, Seed: rand.Uint64()}
 	if s.RouteDeadLetters {
-		m.Key, m.More = out.key, nil
+		m.Key, m.More, blind = out.key, nil, nil
 	}
 	if len(m.Key) > amqp.MaxShortstr {
 		return false // no delivery could carry it
@@ -182,7 +214,7 @@ func (l *letterbox) route(scope *Scope, x *exchange.Exchange, s *Settings, lette
 	if out.header, err = h.AppendChanged(out.header[:0], &amqp.PropertyList{Headers: headers}, amqp.Expiration); err != nil {
 		return false
 	}
-	dead := pool.NewMessage(out.exchange, m.Key, out.header, stored.Body, int(old.Size), len(targets))
+	dead := pool.NewBlindMessage(out.exchange, m.Key, out.header, blind, stored.Body, int(old.Size), len(targets))
 	dead.Priority = old.Priority
 	dead.Flags = old.Flags&(queue.Persistent|queue.HasPriority|queue.KeyReplaced) | queue.HasHistory
 	if s.RouteDeadLetters {

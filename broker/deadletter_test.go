@@ -3,6 +3,7 @@ package broker
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -238,5 +239,46 @@ func TestDeadLetterNowhere(t *testing.T) {
 	}
 	if used := n.Pool.InUse(); used > queue.SlabSize {
 		t.Errorf("%d octets of slabs are still held", used)
+	}
+}
+
+// TestDeadLetterIsRefused: a dead-letter queue that is full and refuses keeps its limit, and what it refuses leaves a trace
+// in a counter and in the log, which hears of it once a minute and queue.
+func TestDeadLetterIsRefused(t *testing.T) {
+	n := newNode(t)
+	var log strings.Builder
+	n.Broker.Log = slog.New(slog.NewTextHandler(&log, nil))
+	d := n.mustDeclare("d", args("x-max-length", 3, "x-overflow", "reject-publish"))
+	q := n.mustDeclare("q", args("x-max-length", 0, "x-dead-letter-exchange", "", "x-dead-letter-routing-key", "d"))
+	for i := range 10 {
+		n.publish("", "q", amqp.PropertyList{}, fmt.Sprint(i))
+	}
+	if q.Stats().Ready != 0 || d.Stats().Ready != 3 {
+		t.Errorf("ready: %d, %d", q.Stats().Ready, d.Stats().Ready)
+	}
+	if refused, unrouted := n.Counters.DeadLettersRefused.Load(), n.Counters.DeadLettersUnrouted.Load(); refused != 7 || unrouted != 0 {
+		t.Errorf("%d refused, %d unrouted", refused, unrouted)
+	}
+	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `msg="dead letters were dropped" queue=q vhost=/ exchange="" exchange_missing=false without_queue=0 refused=1`) {
+		t.Errorf("log: %s", got)
+	}
+	log.Reset()
+	lost := n.mustDeclare("lost", args("x-message-ttl", 0, "x-dead-letter-exchange", "missing"))
+	for range 5 {
+		n.publish("", "lost", amqp.PropertyList{}, "")
+	}
+	if lost.Stats().Ready != 0 || n.Counters.DeadLettersUnrouted.Load() != 5 {
+		t.Errorf("%d ready, %d unrouted", lost.Stats().Ready, n.Counters.DeadLettersUnrouted.Load())
+	}
+	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, `queue=lost vhost=/ exchange=missing exchange_missing=true without_queue=1 refused=0`) {
+		t.Errorf("log: %s", got)
+	}
+	// One that passes a refused letter on has lost nothing.
+	n.mustDeclare("e", args("x-max-length", 0, "x-overflow", "reject-publish-dlx", "x-dead-letter-exchange", "", "x-dead-letter-routing-key", "f"))
+	f := n.mustDeclare("f", nil)
+	n.mustDeclare("p", args("x-max-length", 0, "x-dead-letter-exchange", "", "x-dead-letter-routing-key", "e"))
+	n.publish("", "p", amqp.PropertyList{}, "")
+	if f.Stats().Ready != 1 || n.Counters.DeadLettersRefused.Load() != 7 {
+		t.Errorf("%d in f, %d refused", f.Stats().Ready, n.Counters.DeadLettersRefused.Load())
 	}
 }

@@ -12,7 +12,7 @@ type death struct {
 	queue      []byte
 	reason     []byte
 	exchange   []byte   // it had been published to
-	keys       [][]byte // it had been published with: routing key and CC
+	keys       [][]byte // it had been published with: routing key and CC, not BCC
 	seconds    uint64   // since 1970
 	history    bool     // x-death of the message was written by a broker, and tells of earlier deaths
 	expiration []byte   // the expiration property

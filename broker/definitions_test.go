@@ -173,6 +173,93 @@ func TestImportRabbitMQ38(t *testing.T) {
 	}
 }
 
+// TestImportRabbitMQ310: a file as RabbitMQ 3.10 writes them, of a cluster that mirrors its queues. It is written by hand, after
+// exports that operators have published.
+func TestImportRabbitMQ310(t *testing.T) {
+	n := newAny(t, Options{})
+	for range 2 { // again: nothing changes
+		got := n.imported(read(t, "rabbitmq-3.10.json"))
+		want := []string{
+			"policy 'ha' in vhost 'billing': the key ha-mode has no meaning any more and is left out",
+			"policy 'ha' in vhost 'billing': the key ha-params has no meaning any more and is left out",
+			"policy 'ha' in vhost 'billing': the key ha-sync-mode has no meaning any more and is left out",
+			"policy 'ha' in vhost 'billing': the key ha-promote-on-shutdown has no meaning any more and is left out",
+			"policy 'ha-lazy' in vhost 'billing': the key ha-mode has no meaning any more and is left out",
+			"policy 'ha-lazy' in vhost 'billing': the key queue-master-locator has no meaning any more and is left out",
+			"queue 'invoices.priority' in vhost 'billing': version 1 of classic queues is no more, the argument is left out",
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("got %s\nwant %s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+	for name, password := range map[string]string{"ops": "ops", "billing": "billing", "legacy": "legacy"} {
+		if _, err := n.Authenticate(name, password, true); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := n.Authenticate("certificate", "", true); err == nil {
+		t.Error("a user without a password logs in with one")
+	}
+	for name, want := range map[string]string{"ops": "[administrator monitoring]", "billing": "[]", "legacy": "[]", "certificate": "[management]"} {
+		if u := n.User(name); fmt.Sprint(u.Tags) != want {
+			t.Errorf("%s: tags %v", name, u.Tags)
+		}
+	}
+	if l := n.UserLimits("billing"); !maps.Equal(l, Limits{"max-connections": 20, "max-channels": 200}) {
+		t.Error(l)
+	}
+	globals := map[string]any{}
+	for _, p := range n.GlobalParameters() {
+		globals[p.Name] = p.Value
+	}
+	if globals["cluster_name"] != "rabbit@billing-1" || globals["internal_cluster_id"] != "rabbitmq-cluster-id-0000000000000000000000" {
+		t.Error(globals)
+	}
+	v := n.VHost("billing")
+	if d := v.Description(); d.Description != "Invoices" || fmt.Sprint(d.Tags) != "[prod]" {
+		t.Errorf("%+v", d)
+	}
+	if l := v.Limits(); !maps.Equal(l, Limits{"max-connections": 1000, "max-queues": 50}) {
+		t.Error(l)
+	}
+	for name, want := range map[string]struct {
+		policy            string
+		ttl, expires, max int64
+	}{
+		"invoices": {"ha-lazy", 604_800_000, 86_400_000, 100_000}, "invoices.dead": {"ha-lazy", 3_600_000, 86_400_000, 100_000},
+		"federation: up -> billing": {"", -1, 86_400_000, 100_000},
+	} {
+		s := v.Queue(name).Settings()
+		if s.Policy != want.policy || s.OperatorPolicy != "cap" || s.Config.TTL != want.ttl || s.Expires != want.expires || s.Config.MaxLength != want.max {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+	if q := v.Queue("invoices.priority"); q.Settings().MaxPriority != 5 || !q.Settings().DeadLetter {
+		t.Errorf("%+v", q.Settings())
+	}
+	if len(v.Policies(false)) != 2 || len(v.Policies(true)) != 1 {
+		t.Error(v.Policies(false), v.Policies(true))
+	}
+	if x := v.topology.Exchange("invoices"); x.Alternate != "strays" {
+		t.Error("no alternate exchange by policy:", x.Alternate)
+	}
+	u := n.User("billing")
+	for name, want := range map[string]bool{"amq.own": false, "mine": true} {
+		if v.allows(u, Configure, []byte(name)) != want {
+			t.Errorf("configure %s: not %t", name, want)
+		}
+	}
+	found := 0
+	for _, b := range v.Bindings() {
+		if b.Source != "" {
+			found++
+		}
+	}
+	if found != 4 {
+		t.Errorf("%d bindings", found)
+	}
+}
+
 // TestHashOfOldVersions: before 3.6 passwords without an algorithm were MD5.
 func TestHashOfOldVersions(t *testing.T) {
 	for version, want := range map[string]Algorithm{`"3.5.8"`: MD5, `"2.8.1"`: MD5, `"3.6.0"`: SHA256, `"3.10.1"`: SHA256, `"4.3.6"`: SHA256, `null`: SHA256, `"x"`: SHA256} {
@@ -213,7 +300,7 @@ func TestExportIsFixedPoint(t *testing.T) {
 			t.Fatal("a second import changes something")
 		}
 	}
-	for _, file := range []string{"rabbitmq-4.3.json", "rabbitmq-3.8.json"} {
+	for _, file := range []string{"rabbitmq-4.3.json", "rabbitmq-3.10.json", "rabbitmq-3.8.json"} {
 		n := newAny(t, Options{})
 		n.imported(read(t, file))
 		first := n.exported()

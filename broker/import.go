@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -274,7 +273,7 @@ func (m *importer) known(d *definition, patterns ...string) (v *VHost, user stri
 		d.fail("no such user")
 	}
 	for _, name := range patterns {
-		if _, err := regexp.Compile(d.needed(name)); err != nil {
+		if _, err := compileExpression(d.needed(name)); err != nil {
 			d.fail("%s: %s", name, err)
 		}
 	}

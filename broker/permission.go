@@ -27,16 +27,16 @@ func (v Verb) String() string { return [...]string{"configure", "write", "read"}
 type pattern struct {
 	source string
 	all    bool
-	re     *regexp.Regexp
+	re     expression
 }
 
 func compile(source string) pattern {
 	p := pattern{source: source, all: source == ".*"}
-	p.re, _ = regexp.Compile(cmp.Or(source, "^$"))
+	p.re, _ = compileExpression(cmp.Or(source, "^$"))
 	return p
 }
 
-func (p *pattern) matches(name []byte) bool { return p.all || p.re != nil && p.re.Match(name) }
+func (p *pattern) matches(name []byte) bool { return p.all || p.re.match(name) }
 
 // Permissions are those of a user in a virtual host.
 type Permissions struct{ patterns [3]pattern }
@@ -168,7 +168,7 @@ func (v *VHost) SetPermissions(user, configure, write, read string, done func(er
 		return
 	}
 	for _, p := range []string{configure, write, read} {
-		if _, err := regexp.Compile(p); err != nil {
+		if _, err := compileExpression(p); err != nil {
 			done(err)
 			return
 		}
@@ -189,7 +189,7 @@ func (v *VHost) SetTopicPermissions(user, exchange, write, read string, done fun
 		return
 	}
 	for _, p := range []string{write, read} {
-		if _, err := regexp.Compile(p); err != nil {
+		if _, err := compileExpression(p); err != nil {
 			done(err)
 			return
 		}

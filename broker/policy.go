@@ -3,7 +3,6 @@ package broker
 import (
 	"cmp"
 	"errors"
-	"regexp"
 	"regexp/syntax"
 	"slices"
 
@@ -65,7 +64,7 @@ type policy struct {
 	Policy
 	operator bool
 	all      bool // whatever the name
-	re       *regexp.Regexp
+	re       expression
 	to       types // queue types
 	exchange bool  // whether to exchanges too
 }
@@ -78,7 +77,7 @@ func compilePolicy(p Policy, operator bool) (*policy, error) {
 	if c.to, ok = applyTos[p.ApplyTo]; !ok {
 		return nil, invalid("apply-to '%s' unrecognised; should be one of: 'queues', 'classic_queues',  'quorum_queues', 'streams', 'exchanges', or 'all'", p.ApplyTo)
 	}
-	re, err := regexp.Compile(p.Pattern)
+	re, err := compileExpression(p.Pattern)
 	if err != nil {
 		why := err.Error()
 		var wrong *syntax.Error
@@ -105,7 +104,7 @@ func compilePolicy(p Policy, operator bool) (*policy, error) {
 }
 
 // names reports whether the pattern matches a name, whatever bears it.
-func (p *policy) names(name string) bool { return p.all || p.re.MatchString(name) }
+func (p *policy) names(name string) bool { return p.all || p.re.match([]byte(name)) }
 
 // applies reports whether p may count for the queue, or, if typ is empty, for the exchange of that name.
 func (p *policy) applies(typ, name string) bool {

@@ -106,3 +106,40 @@ func TestDefinitionsAtStart(t *testing.T) {
 		}
 	})
 }
+
+// TestDefinitionsOfOldVersions: a file as RabbitMQ 3.10 writes them, at the first start and by command, and what is exported
+// then is the same.
+func TestDefinitionsOfOldVersions(t *testing.T) {
+	file, err := filepath.Abs("../broker/testdata/rabbitmq-3.10.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	looks := func(how string, n *realNode, user string) string {
+		t.Helper()
+		for path, want := range map[string]string{
+			"/users/ops?columns=tags":                                         `{"tags":["administrator","monitoring"]}`,
+			"/queues/billing/invoices?columns=policy,operator_policy":         `{"policy":"ha-lazy","operator_policy":"cap"}`,
+			"/queues/billing/invoices/bindings?columns=source,routing_key":    `[{"source":"","routing_key":"invoices"},{"source":"invoices","routing_key":"invoice.#"}]`,
+			"/topic-permissions/billing/billing?columns=write":                `[{"write":"^{username}\\."}]`,
+			"/permissions/billing/billing?columns=configure":                  `{"configure":"^(?!amq\\.).*"}`,
+			"/policies/billing?columns=name&sort=name":                        `[{"name":"ha-lazy"},{"name":"strays"}]`,
+			"/exchanges/billing/by-format?columns=arguments,type":             `{"type":"headers","arguments":{"alternate-exchange":"strays"}}`,
+			"/global-parameters/internal_cluster_id?columns=value":            `{"value":"rabbitmq-cluster-id-0000000000000000000000"}`,
+			"/queues/billing/invoices.priority?columns=arguments,auto_delete": `{"auto_delete":false,"arguments":{"x-max-priority":5,"x-queue-master-locator":"client-local","x-queue-type":"classic"}}`,
+		} {
+			if _, got := n.do(user, "GET", path, ""); got != want {
+				t.Errorf("%s: %s: %s, want %s", how, path, got, want)
+			}
+		}
+		_, all := n.do(user, "GET", "/definitions/billing", "")
+		return all
+	}
+	boot := looks("at the start", runNode(t, "--set", "load_definitions="+file), "ops")
+	n := runNode(t)
+	if code, out, errs := command(t, n.url, nil, "definitions", "import", file); code != 0 || errs != "" {
+		t.Errorf("%d %s%s", code, out, errs)
+	}
+	if byCommand := looks("by command", n, "ops"); byCommand != boot || !strings.Contains(boot, "invoices.dead") {
+		t.Errorf("by command\n%s\nat the start\n%s", byCommand, boot)
+	}
+}

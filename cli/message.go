@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -64,6 +65,7 @@ type publication struct {
 	header   amqp.Header
 	stored   []byte // the header as it is kept
 	more     [][]byte
+	blind    [][]byte // those of more that come from BCC
 	ttl      int64
 	exchange string
 }
@@ -95,12 +97,13 @@ func (p *publication) prepare() *amqp.Error {
 	if name := m.Properties.UserID; name != nil && *name != p.user.Name && !p.user.Is("impersonator") {
 		return amqp.Errorf(amqp.PreconditionFailed, "user_id property set to '%s' but authenticated user was '%s'", *name, p.user.Name)
 	}
-	for _, name := range []string{"CC", "BCC"} {
+	for _, name := range [...]string{exchange.CC, exchange.BCC} {
 		keys, refused := exchange.AppendKeys(p.more, list.Headers, name)
 		if refused != nil {
 			return refused
 		}
-		p.more = keys
+		keys = slices.DeleteFunc(keys, func(k []byte) bool { return len(k) > amqp.MaxShortstr })
+		p.blind, p.more = keys[len(p.more):], keys
 	}
 	if p.stored, err = amqp.AppendHeader(nil, uint64(len(m.Body)), list); err != nil {
 		return amqp.Errorf(amqp.SyntaxError, "a property is longer than %d bytes", amqp.MaxShortstr)
@@ -108,8 +111,8 @@ func (p *publication) prepare() *amqp.Error {
 	if p.header, err = amqp.ParseHeader(p.stored); err != nil {
 		return amqp.Errorf(amqp.InternalError, "%s", err)
 	}
-	if _, blind := list.Headers.Get("BCC"); blind { // routed by it, and taken out
-		list.Headers = list.Headers.AppendEdited(nil, amqp.Edit{Key: "BCC", Remove: true})
+	if _, blind := list.Headers.Get(exchange.BCC); blind { // routed by it, and taken out
+		list.Headers = list.Headers.AppendEdited(nil, amqp.Edit{Key: exchange.BCC, Remove: true})
 		p.stored, _ = amqp.AppendHeader(nil, uint64(len(m.Body)), list) // shorter than the one above
 	}
 	return nil
@@ -136,7 +139,7 @@ func (p *publication) route(v *broker.VHost) ([]*broker.Queue, *amqp.Error) {
 
 // send hands the message to the queues and waits until all have taken responsibility.
 func (p *publication) send(queues []*broker.Queue) error {
-	m := p.rooms.pool.NewMessage([]byte(p.of.Exchange), []byte(p.of.Key), p.stored, func(yield func([]byte) bool) { yield(p.of.Body) }, len(p.of.Body), len(queues))
+	m := p.rooms.pool.NewBlindMessage([]byte(p.of.Exchange), []byte(p.of.Key), p.stored, p.blind, func(yield func([]byte) bool) { yield(p.of.Body) }, len(p.of.Body), len(queues))
 	m.TTL = p.ttl
 	if p.header.Persistent() {
 		m.Flags |= queue.Persistent
@@ -148,7 +151,9 @@ func (p *publication) send(queues []*broker.Queue) error {
 	confirm := confirmation{settled: make(chan bool, len(queues))}
 	var w queue.Wake
 	for _, q := range queues {
-		q.Publish(&queue.Batch{Messages: []queue.Message{m}, Numbers: []uint64{1}, Confirms: confirm}, &w)
+		b := queue.Batch{Messages: []queue.Message{m}, Numbers: []uint64{1}, Confirms: confirm}
+		q.Publish(&b, &w)
+		p.rooms.broker.Counters.PublishesRefused.Add(uint64(b.Refused))
 	}
 	w.Flush()
 	timer := time.NewTimer(confirmWait)

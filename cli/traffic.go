@@ -40,7 +40,8 @@ func (r *rooms) Counts(into *management.Counts) {
 	b, s := &r.broker.Counters, &r.server.Counters
 	*into = management.Counts{
 		Received: b.Received.Load(), ReceivedConfirm: b.ReceivedConfirm.Load(), Routed: b.Routed.Load(), Confirmed: b.Confirmed.Load(),
-		Dropped: b.UnroutableDropped.Load(), Returned: b.UnroutableReturned.Load(),
+		Dropped: b.UnroutableDropped.Load(), Returned: b.UnroutableReturned.Load(), Refused: b.PublishesRefused.Load(),
+		DeadUnrouted: b.DeadLettersUnrouted.Load(), DeadRefused: b.DeadLettersRefused.Load(),
 		ConnectionsOpened: s.ConnectionsOpened.Load(), ConnectionsClosed: s.ConnectionsClosed.Load(),
 		ChannelsOpened: s.ChannelsOpened.Load(), ChannelsClosed: s.ChannelsClosed.Load(),
 		QueuesDeclared: b.QueuesDeclared.Load(), QueuesCreated: b.QueuesCreated.Load(), QueuesDeleted: b.QueuesDeleted.Load(),

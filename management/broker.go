@@ -120,6 +120,9 @@ type Counts struct {
 	// Received counts publishes, ReceivedConfirm those on confirming channels, Routed those that reached at least one queue, Confirmed
 	// the confirms sent. Dropped and Returned are unroutable publishes without and with mandatory.
 	Received, ReceivedConfirm, Routed, Dropped, Returned, Confirmed uint64
+	// Refused counts publishes by the queues that had no room for them. DeadUnrouted and DeadRefused are dead letters that were dropped,
+	// for want of a queue and for want of room in one.
+	Refused, DeadUnrouted, DeadRefused uint64
 
 	ConnectionsOpened, ConnectionsClosed         uint64
 	ChannelsOpened, ChannelsClosed               uint64

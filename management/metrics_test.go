@@ -63,7 +63,7 @@ func metricsFake() *fake {
 	f.connect(1, "guest", "/", "q000")
 	f.exchanges[1].In, f.exchanges[1].Counted = 5, true
 	f.totals.Publishers = 1
-	f.counts = Counts{Received: 12, Routed: 11, Dropped: 1, Confirmed: 3, ConnectionsOpened: 4, Sizes: []uint64{5, 4, 0, 0, 0, 0, 2, 0, 1}, SizeSum: 1 << 30,
+	f.counts = Counts{Received: 12, Routed: 11, Dropped: 1, Confirmed: 3, Refused: 3, DeadUnrouted: 4, DeadRefused: 5, ConnectionsOpened: 4, Sizes: []uint64{5, 4, 0, 0, 0, 0, 2, 0, 1}, SizeSum: 1 << 30,
 		Delivery: []TypeCounts{{Type: "classic", QueueCounts: QueueCounts{Publish: 11, Deliver: 6, DeliverNoAck: 2, Get: 1}, DeadExpired: 2}, {Type: "quorum"}}}
 	return f
 }
@@ -97,7 +97,7 @@ func TestAggregatedMetrics(t *testing.T) {
 			t.Errorf("no line %s", want)
 		}
 	}
-	for _, want := range []string{`warren_alarm{resource="storage"} 0`, "warren_journal_bytes 7", `warren_journal_sync_seconds_bucket{le="0.001"} 1`,
+	for _, want := range []string{`warren_alarm{resource="storage"} 0`, "warren_publishes_refused_total 3", "warren_dead_letters_unroutable_total 4", "warren_dead_letters_refused_total 5", "warren_journal_bytes 7", `warren_journal_sync_seconds_bucket{le="0.001"} 1`,
 		`warren_journal_sync_seconds_bucket{le="+Inf"} 3`, "warren_journal_sync_seconds_sum 1.5", "warren_journal_sync_seconds_count 3",
 		"# TYPE warren_flush_seconds histogram", "warren_messages_in_memory 1", "warren_messages_on_disk_only 2", "warren_run_live_bytes 4"} {
 		if !strings.Contains(text, want+"\n") {

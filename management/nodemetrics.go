@@ -38,6 +38,9 @@ func (a *API) nodeMetrics(e *exposition, counts *Counts, totals *Totals) {
 	for _, resource := range []string{"memory", "disk", "storage"} {
 		e.sample("", labels("resource", resource), truth(slices.Contains(alarms, resource)))
 	}
+	e.one("warren_publishes_refused_total", counter, "Messages that queues refused because they were full", float64(counts.Refused))
+	e.one("warren_dead_letters_unroutable_total", counter, "Dead letters dropped because there was no exchange or no queue for them", float64(counts.DeadUnrouted))
+	e.one("warren_dead_letters_refused_total", counter, "Dead letters dropped because the queue was full", float64(counts.DeadRefused))
 	e.one("rabbitmq_unreachable_cluster_peers_count", gauge, "Nodes of the cluster that cannot be reached", 0)
 
 	u := usageOf(a.DataDir)

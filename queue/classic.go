@@ -129,17 +129,20 @@ func (q *Classic) Tick(Time) {
 
 // Publish implements Queue.
 func (q *Classic) Publish(b *Batch, w *Wake) {
+	b.Refused = 0
 	for from := 0; from < len(b.Messages); from += maxLocked {
 		to := min(from+maxLocked, len(b.Messages))
 		var numbers []uint64
 		if b.Confirms != nil {
 			numbers = b.Numbers[from:to]
 		}
-		b.Pressed = q.publish(b.Messages[from:to], numbers, b.Confirms, w)
+		pressed, refused := q.publish(b.Messages[from:to], numbers, b.Confirms, w)
+		b.Pressed = pressed
+		b.Refused += refused
 	}
 }
 
-func (q *Classic) publish(batch []Message, numbers []uint64, confirms Confirms, w *Wake) (pressed bool) {
+func (q *Classic) publish(batch []Message, numbers []uint64, confirms Confirms, w *Wake) (pressed bool, lost int) {
 	now := q.clock.Now()
 	q.mu.Lock()
 	if q.deleted { // a message for a queue that is gone counts as taken care of
@@ -150,11 +153,12 @@ func (q *Classic) publish(batch []Message, numbers []uint64, confirms Confirms, 
 		}
 		release.Flush()
 		q.confirm(0, confirms, numbers, nil, w)
-		return false
+		return false, 0
 	}
 	q.fx.Reset()
 	q.state.Publish(now, batch, &q.fx)
 	after := q.carryOut(batch, w)
+	lost = len(q.fx.Refused)
 	refused := q.refused(batch, after)
 	mark := q.mark
 	q.mark = 0
@@ -162,7 +166,7 @@ func (q *Classic) publish(batch []Message, numbers []uint64, confirms Confirms, 
 	q.mu.Unlock()
 	q.finish(after, w)
 	q.confirm(mark, confirms, numbers, refused, w)
-	return pressed
+	return pressed, lost
 }
 
 // refused are the indexes of the messages that the queue did not take, ascending. Those that are not dead-lettered are

@@ -8,7 +8,14 @@ import (
 
 // Clock tells the time and wakes those who have something due, with one goroutine and one timer for a whole node. Its
 // precision is 10 ms; a wake-up is never early.
+//
+// It begins with the system's time and goes on evenly from there. Whoever sets the system's clock meanwhile moves nothing
+// that is due: no heartbeat fails, no message expires early or hangs. Only the next start sees the new time, and what
+// is stored with a time then lives as much shorter or longer as the clock was set.
 type Clock struct {
+	base  Time      // the system's time at the beginning
+	began time.Time // the same moment on the monotonic clock
+
 	mu     sync.Mutex // guards what follows; a leaf
 	due    dueHeap
 	look   Time // what the goroutine waits for; it is kicked for what is due earlier
@@ -37,14 +44,16 @@ type dueEntry struct {
 const clockStep = 10 * time.Millisecond
 
 // NewClock starts a clock; Close ends it.
-func NewClock() *Clock {
-	c := &Clock{kick: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
+func NewClock() *Clock { return newClock(Time(time.Now().UnixMilli())) }
+
+func newClock(now Time) *Clock {
+	c := &Clock{base: now, began: time.Now(), kick: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}
 	go c.run()
 	return c
 }
 
 // Now is the time of now.
-func (c *Clock) Now() Time { return Time(time.Now().UnixMilli()) }
+func (c *Clock) Now() Time { return c.base + Time(time.Since(c.began).Milliseconds()) }
 
 // Set makes k be woken at the given time unless it will be woken earlier anyway. 0 asks for nothing.
 func (c *Clock) Set(a *Appointment, k Ticker, at Time) {

@@ -20,6 +20,8 @@ type Batch struct {
 	Confirms Confirms
 	// Pressed is set by Publish when the queue's consumers are at work and cannot keep up: the publisher should rest.
 	Pressed bool
+	// Refused is set by Publish: how many of the messages the queue refused for want of room and let go of.
+	Refused int
 }
 
 // Confirms is the publishing channel's side of publisher confirms and of tx.commit.

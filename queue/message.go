@@ -13,7 +13,8 @@ type Ref struct {
 //
 //	exchange-length exchange key-length key 0xCE | header frame | body frames
 //
-// so that delivering is a prefix, one copy, and new channel numbers.
+// so that delivering is a prefix, one copy, and new channel numbers. Those of a message with blind keys have these behind
+// them, which Shown cuts off.
 type Message struct {
 	Ref      Ref
 	Size     uint32 // octets of the body

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/warrenmq/warren/storage"
 )
@@ -21,6 +22,7 @@ type disk struct {
 	store *Store
 	queue *Classic
 	bound int64
+	set   Time // by how much the system's clock was set before the start
 }
 
 func (d *disk) open() {
@@ -34,7 +36,7 @@ func (d *disk) open() {
 	}
 	d.pool = NewPool(d.bound)
 	d.pool.Poison = true
-	d.clock = NewClock()
+	d.clock = newClock(Time(time.Now().UnixMilli()) + d.set)
 	d.store, err = OpenStore(StoreOptions{FS: d.fs, Dir: "data", DB: d.db, Pool: d.pool, Clock: d.clock,
 		Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
 	if err != nil {
@@ -212,6 +214,57 @@ func TestBacklogLeavesMemory(t *testing.T) {
 	}
 	if n, _ := d.get(g, true); n != -1 {
 		t.Fatal(n)
+	}
+	d.close()
+}
+
+// TestDeadRunsGo: what was acknowledged gives its room on disk back, after a crash and a restart too, and without anybody
+// publishing anything.
+func TestDeadRunsGo(t *testing.T) {
+	d := &disk{t: t, fs: storage.OS{}, bound: 4 << 20}
+	t.Chdir(t.TempDir())
+	d.open()
+	const messages = 20_000
+	d.publish(0, messages, 1000)
+	g := d.getter()
+	for i := range messages {
+		if n, _ := d.get(g, false); n != i {
+			t.Fatal(i, n)
+		}
+		if i%1000 == 999 && i < messages/2 { // the rest of the acks before the crash, or after it
+			d.settle(g, Ack, uint64(max(2, i-998)), uint64(i+1))
+		}
+	}
+	for deadline := time.Now().Add(20 * time.Second); d.store.Stats().Runs.Octets < 1<<20; time.Sleep(20 * time.Millisecond) {
+		d.store.wakeFlusher()
+		if time.Now().After(deadline) {
+			t.Fatal("nothing is flushed")
+		}
+	}
+	d.store.Abandon()
+	d.db.Close()
+	d.clock.Close()
+	d.bound = 64 << 20 // nothing asks for a flush
+	d.open()
+	g = d.getter()
+	first := 0
+	for {
+		n, _ := d.get(g, false)
+		if n < 0 {
+			break
+		}
+		first++
+	}
+	d.settle(g, Ack, 1, uint64(first))
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		d.store.wakeFlusher() // as it does itself every ten seconds
+		runs := d.store.Stats().Runs
+		if runs.Octets == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%d octets in %d runs, %d alive, with nothing in the queue", runs.Octets, runs.Runs, runs.Live)
+		}
 	}
 	d.close()
 }

@@ -16,9 +16,10 @@ const (
 	frameOverhead = 8
 )
 
-// ParseStored takes the bytes of a message apart. They were checked when the message was published.
+// ParseStored takes the bytes of a message apart, those that are shown. They were checked when the message was published.
 func ParseStored(b []byte) Stored {
 	var s Stored
+	b = Shown(b)
 	n := 1 + int(b[0])
 	s.Exchange, b = b[1:n], b[n:]
 	n = 1 + int(b[0])
@@ -77,13 +78,21 @@ func appendFrameStart(dst []byte, kind byte, size int) []byte {
 // with refs references. Exchange and key are at most 255 octets; header is a content header payload whose body size is
 // that of the body. Flags, TTL and Priority are left to the caller.
 func (p *Pool) NewMessage(exchange, key, header []byte, body func(yield func([]byte) bool), size, refs int) Message {
+	return p.NewBlindMessage(exchange, key, header, nil, body, size, refs)
+}
+
+// NewBlindMessage is NewMessage for one with blind keys, each of at most 255 octets.
+func (p *Pool) NewBlindMessage(exchange, key, header []byte, blind [][]byte, body func(yield func([]byte) bool), size, refs int) Message {
 	const frameMax = 128 << 10
-	n := StoredLen(len(exchange), len(key), len(header), size, frameMax)
+	n := StoredLen(len(exchange), len(key), len(header), size, frameMax) + blindRoom(blind)
 	ref, dst := p.Room(n, refs)
 	dst = AppendStored(dst[:0], exchange, key, header)
 	f := frameFiller{dst: dst, left: size, piece: frameMax - frameOverhead}
 	for piece := range body {
 		f.write(piece)
+	}
+	if len(blind) > 0 {
+		appendBlind(f.dst, blind)
 	}
 	return Message{Ref: ref, Size: uint32(size), TTL: -1}
 }

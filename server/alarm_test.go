@@ -1,6 +1,7 @@
 package server
 
 import (
+	"net"
 	"testing"
 	"time"
 
@@ -197,4 +198,27 @@ func TestAlarmDoesNotTimePublishersOut(t *testing.T) {
 	p.raw(rest)
 	p.sync()
 	until(t, "all of it comes in", func() bool { return o.ready("q") == uint32(sent) })
+}
+
+// TestPublisherDiesDuringAlarm: a publisher that is not read from is missed all the same, long before the alarm ends, and
+// its exclusive queues go with it.
+func TestPublisherDiesDuringAlarm(t *testing.T) {
+	for _, how := range []string{"reset", "closed"} {
+		t.Run(how, func(t *testing.T) {
+			n := start(t, nil)
+			o := n.open(t, nil)
+			p := n.open(t, func(k *amqp.ConnectionTuneOk) { k.Heartbeat = 1 })
+			p.send(1, &amqp.QueueDeclare{Queue: "own", Exclusive: true})
+			p.expect(1, &amqp.QueueDeclareOk{})
+			n.broker.Alarms.Set(broker.DiskAlarm, true)
+			p.raw(numbered(1, "own", 0, 1, 100))
+			until(t, "the publisher is blocked", func() bool { return n.states()["blocked"] == 1 })
+			if how == "reset" {
+				p.Conn.(*net.TCPConn).SetLinger(0)
+			}
+			p.Close()
+			until(t, "the connection is gone", func() bool { return n.states()["blocked"] == 0 && n.broker.VHost("/").Queue("own") == nil })
+			o.declare("other") // and nobody else
+		})
+	}
 }

@@ -104,3 +104,101 @@ func TestConfirmsModel(t *testing.T) {
 		}
 	}
 }
+
+// TestConfirmsOfAFullQueue: a queue that refuses what it has no room for, while a consumer makes some. Each publish is
+// confirmed once, and no ack of several reaches over a nack.
+func TestConfirmsOfAFullQueue(t *testing.T) {
+	n := start(t, nil)
+	const publishes = 20_000
+	c := n.open(t, nil)
+	c.send(1, &amqp.QueueDeclare{Queue: "q", Arguments: amqp.Table(nil).AppendInt64("x-max-length", 10).AppendString("x-overflow", "reject-publish")})
+	c.expect(1, &amqp.QueueDeclareOk{})
+	c.send(1, &amqp.BasicQos{PrefetchCount: 5})
+	c.expect(1, &amqp.BasicQosOk{})
+	c.send(1, &amqp.BasicConsume{Queue: "q"})
+	c.expect(1, &amqp.BasicConsumeOk{})
+	consumed := make(chan int)
+	go func() { // acknowledges one by one until the connection ends
+		got := 0
+		defer func() { consumed <- got }()
+		for {
+			f, err := c.frame()
+			if err != nil {
+				return
+			}
+			if m, err := amqp.DecodeMethod(f.Payload); err == nil && f.Type == amqp.FrameMethod {
+				if d, ok := m.(*amqp.BasicDeliver); ok {
+					got++
+					if _, err := c.Write(amqp.AppendMethodFrame(nil, 1, &amqp.BasicAck{DeliveryTag: d.DeliveryTag})); err != nil {
+						return
+					}
+				}
+			}
+		}
+	}()
+	p := n.open(t, nil)
+	p.send(1, &amqp.ConfirmSelect{})
+	p.expect(1, &amqp.ConfirmSelectOk{})
+	go func() {
+		for sent := 0; sent < publishes; sent += 50 {
+			if _, err := p.Write(numbered(1, "q", sent, 50, 10)); err != nil {
+				return
+			}
+		}
+	}()
+	const waits, acked, nacked = 0, 1, 2
+	verdict := make([]int, publishes+1)
+	first, acks, nacks := uint64(1), 0, 0 // first that waits
+	for acks+nacks < publishes {
+		f, err := p.frame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := amqp.DecodeMethod(f.Payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var tag uint64
+		var multiple bool
+		how := acked
+		switch m := m.(type) {
+		case *amqp.BasicAck:
+			tag, multiple = m.DeliveryTag, m.Multiple
+		case *amqp.BasicNack:
+			tag, multiple, how = m.DeliveryTag, m.Multiple, nacked
+		default:
+			t.Fatalf("%+v", m)
+		}
+		from := tag
+		if multiple {
+			from = first // those before have been heard of
+		}
+		for i := from; i <= tag; i++ {
+			if verdict[i] != waits {
+				if multiple {
+					continue // heard of one by one
+				}
+				t.Fatalf("%d is confirmed again", i)
+			}
+			verdict[i] = how
+			if how == acked {
+				acks++
+			} else {
+				nacks++
+			}
+		}
+		for first <= publishes && verdict[first] != waits {
+			first++
+		}
+	}
+	if acks < 10 || nacks == 0 {
+		t.Errorf("%d acks, %d nacks: nothing was tried", acks, nacks)
+	}
+	until(t, "everything acked is consumed", func() bool { return n.broker.VHost("/").Queue("q").Stats().Ready == 0 })
+	until(t, "everything is acknowledged", func() bool { return n.broker.VHost("/").Queue("q").Stats().Unacked == 0 })
+	until(t, "what was refused is counted", func() bool { return n.broker.Counters.PublishesRefused.Load() == uint64(nacks) })
+	c.Close()
+	if got := <-consumed; got != acks {
+		t.Errorf("%d consumed of %d acked", got, acks)
+	}
+}

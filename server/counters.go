@@ -19,12 +19,12 @@ type ChannelCounts struct {
 }
 
 // published are what one batch of a connection published. Only its reader touches it.
-type published struct{ received, confirming, routed, dropped, returned uint64 }
+type published struct{ received, confirming, routed, dropped, returned, refused uint64 }
 
 // addPublished adds what the batch published to the node's totals.
 func (c *conn) addPublished() {
 	t := &c.published
-	if t.received == 0 {
+	if t.received == 0 && t.refused == 0 { // a commit refuses what was received before
 		return
 	}
 	n := &c.server.broker.Counters
@@ -32,7 +32,7 @@ func (c *conn) addPublished() {
 	for _, one := range []struct {
 		total *atomic.Uint64
 		n     uint64
-	}{{&n.ReceivedConfirm, t.confirming}, {&n.Routed, t.routed}, {&n.UnroutableDropped, t.dropped}, {&n.UnroutableReturned, t.returned}} {
+	}{{&n.ReceivedConfirm, t.confirming}, {&n.Routed, t.routed}, {&n.UnroutableDropped, t.dropped}, {&n.UnroutableReturned, t.returned}, {&n.PublishesRefused, t.refused}} {
 		if one.n > 0 {
 			one.total.Add(one.n)
 		}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"slices"
 	"strconv"
 
 	"github.com/warrenmq/warren/amqp"
@@ -120,12 +121,16 @@ func (c *conn) checkProperties(ch *channel, in *incoming, h *amqp.Header, m *que
 	}
 	if headers, ok := h.Headers(); ok {
 		var err *amqp.Error
-		var blind bool
-		if more, blind, err = carbonCopies(headers); err != nil {
+		if more, err = appendCopies(nil, headers, exchange.CC); err != nil {
 			return nil, err
 		}
-		if blind {
-			set.Headers = headers.AppendEdited(nil, amqp.Edit{Key: "BCC", Remove: true})
+		copies := len(more)
+		if more, err = appendCopies(more, headers, exchange.BCC); err != nil {
+			return nil, err
+		}
+		if _, blind := headers.Get(exchange.BCC); blind {
+			in.blind = more[copies:]
+			set.Headers = headers.AppendEdited(nil, amqp.Edit{Key: exchange.BCC, Remove: true})
 			set.Zero |= amqp.Headers
 		}
 	}
@@ -143,26 +148,12 @@ func (c *conn) checkProperties(ch *channel, in *incoming, h *amqp.Header, m *que
 	return more, nil
 }
 
-// carbonCopies are the routing keys in the headers CC and BCC (RabbitMQ docs: sender-selected distribution). Elements of
-// their arrays that are no strings are passed over.
-func carbonCopies(headers amqp.Table) (keys [][]byte, blind bool, err *amqp.Error) {
-	for _, name := range [...]string{"CC", "BCC"} {
-		v, ok := headers.Get(name)
-		if !ok {
-			continue
-		}
-		list, ok := v.Array()
-		if !ok {
-			return nil, false, amqp.Errorf(amqp.PreconditionFailed, "invalid message: {unacceptable_type_in_header,%q,%s}", name, v.TypeName())
-		}
-		blind = blind || name == "BCC"
-		for e := range list.All() {
-			if key, ok := e.Str(); ok && len(key) <= amqp.MaxShortstr {
-				keys = append(keys, key)
-			}
-		}
-	}
-	return keys, blind, nil
+// appendCopies appends the routing keys in the header CC or BCC that could be one: no key is longer than a short string.
+func appendCopies(dst [][]byte, headers amqp.Table, header string) ([][]byte, *amqp.Error) {
+	n := len(dst)
+	dst, err := exchange.AppendKeys(dst, headers, header)
+	long := func(k []byte) bool { return len(k) > amqp.MaxShortstr }
+	return dst[:n+len(slices.DeleteFunc(dst[n:], long))], err
 }
 
 // parseExpiration reads the expiration property. A text says what is wrong with it, in RabbitMQ's words.

@@ -233,6 +233,7 @@ func (c *conn) publish() {
 	for i, g := range groups {
 		for _, q := range g.queues {
 			q.Publish(&g.batch, &c.wake)
+			c.published.refused += uint64(g.batch.Refused)
 			c.pressed = c.pressed || g.batch.Pressed
 		}
 		c.countPublished(g.channel, len(g.batch.Messages))
@@ -277,8 +278,9 @@ func (c *conn) settleBuffer() {
 type incoming struct {
 	names                []byte // exchange and key as on the wire
 	mandatory, immediate bool
-	header               []byte // payload of the content header
-	rewritten            []byte // the header to store instead; nil: as it came
+	header               []byte   // payload of the content header
+	rewritten            []byte   // the header to store instead; nil: as it came
+	blind                [][]byte // keys of BCC, which the header to store is without
 }
 
 func (in *incoming) split() (exchange, key []byte) { return splitNames(in.names) }
@@ -297,7 +299,11 @@ func (c *conn) accept(ch *channel, in *incoming, m queue.Message, inBuffer bool,
 		settle()
 		old := c.storedBytes(m, inBuffer)
 		stored := queue.ParseStored(old)
-		n := c.server.pool.NewMessage(stored.Exchange, stored.Key, in.rewritten, stored.Body, int(m.Size), 1)
+		blind := in.blind
+		if len(ch.route.queues) == 0 {
+			blind = nil // nothing will die
+		}
+		n := c.server.pool.NewBlindMessage(stored.Exchange, stored.Key, in.rewritten, blind, stored.Body, int(m.Size), 1)
 		if !inBuffer {
 			c.server.pool.Release(m.Ref.Slab, 1)
 		}

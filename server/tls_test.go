@@ -190,7 +190,21 @@ func TestExternal(t *testing.T) {
 		can := amqp.Table(nil).AppendBool("authentication_failure_close", true)
 		w.send(0, &amqp.ConnectionStartOk{Mechanism: "EXTERNAL", ClientProperties: amqp.Table(nil).AppendTable("capabilities", can)})
 		if c.code == 0 {
-			w.expect(0, &amqp.ConnectionTune{})
+			var tune amqp.ConnectionTune
+			w.expect(0, &tune)
+			w.send(0, &amqp.ConnectionTuneOk{ChannelMax: tune.ChannelMax, FrameMax: tune.FrameMax})
+			w.send(0, &amqp.ConnectionOpen{VirtualHost: "/"})
+			w.expect(0, &amqp.ConnectionOpenOk{})
+			w.send(1, &amqp.ChannelOpen{})
+			w.expect(1, &amqp.ChannelOpenOk{})
+			w.declare("q")
+			w.raw(publishFrames(1, "q", &amqp.PropertyList{UserID: c.name}, nil, 0)) // the user is that of the certificate
+			w.sync()
+			w.raw(publishFrames(1, "q", &amqp.PropertyList{UserID: "guest"}, nil, 0))
+			var closed amqp.ChannelClose
+			if w.expect(1, &closed); closed.ReplyText != "PRECONDITION_FAILED - user_id property set to 'guest' but authenticated user was 'alice'" {
+				t.Error(closed.ReplyText)
+			}
 			continue
 		}
 		var m amqp.ConnectionClose

@@ -104,7 +104,9 @@ func (ch *channel) commit() {
 			c.giveBack(ch, c.server.pool.Bytes(p.message.Ref))
 		}
 		for _, q := range p.queues {
-			q.Publish(&queue.Batch{Messages: []queue.Message{p.message}, Numbers: []uint64{uint64(i)}, Confirms: t}, &c.wake)
+			b := queue.Batch{Messages: []queue.Message{p.message}, Numbers: []uint64{uint64(i)}, Confirms: t}
+			q.Publish(&b, &c.wake)
+			c.published.refused += uint64(b.Refused)
 		}
 	}
 	permits := 0

@@ -244,7 +244,7 @@ func (c *conn) getOk(it *item, release *queue.Releaser) {
 func (c *conn) appendContent(head []byte, tag uint64, o *queue.Offered, tail []byte, release *queue.Releaser) {
 	k := &c.writer.chunk
 	dst := k.buf
-	b := c.server.pool.Bytes(o.Message.Ref)
+	b := queue.Shown(c.server.pool.Bytes(o.Message.Ref))
 	start := len(dst)
 	dst = append(dst, head...)
 	dst = binary.BigEndian.AppendUint64(dst, tag)
