@@ -10,7 +10,7 @@ const MaxCall = maxFrame
 
 // Why a call has no answer.
 var (
-	ErrDown     = errors.New("cluster: the node was never reached")                        // nothing was asked
+	ErrDown     = errors.New("cluster: the node is not there")                             // nothing was asked
 	ErrBusy     = errors.New("cluster: too many questions, streams or octets are waiting") // nothing was done
 	ErrTooLarge = errors.New("cluster: question or answer too large")
 	ErrTimeout  = errors.New("cluster: no answer in time")                 // it may still be asked, or answered
@@ -64,7 +64,7 @@ func (n *Node) Call(peer NodeID, kind uint8, question []byte, deadline time.Dura
 	switch {
 	case l.closed:
 		return ErrClosed
-	case !l.begun || l.holding || l.left:
+	case !l.begun || l.holding || l.left || l.conn == nil && time.Since(time.Unix(0, l.heard.Load())) > n.o.Silence:
 		return ErrDown
 	case len(l.calls.open) >= n.o.Calls || l.out.held()+len(question) > n.o.Backlog:
 		return ErrBusy

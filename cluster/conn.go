@@ -12,7 +12,8 @@ import (
 const (
 	writeBytes = 256 << 10 // octets of one write, about
 	ackEvery   = 256 << 10 // octets received until an ack is worth a write of its own
-	readBytes  = 256 << 10 // of the read buffer, unless a frame is larger
+	readLeast  = 32 << 10  // octets of the read buffer at first
+	readBytes  = 256 << 10 // of one that was filled, unless a frame is larger
 	farewell   = 500 * time.Millisecond
 )
 
@@ -152,14 +153,15 @@ func (c *conn) read() {
 	c.fail(err)
 	c.both.Done()
 	c.both.Wait()
-	c.link.ended(c)
+	c.link.ended(c.why)
 	close(c.done)
 }
 
 func (c *conn) readAll() error {
 	l := c.link
-	buf := make([]byte, readBytes)
+	buf := make([]byte, readLeast)
 	from, to := 0, 0
+	filled := false // by the last read
 	silence := l.node.o.Silence
 	var until time.Time // the deadline that was set
 	for {
@@ -188,9 +190,10 @@ func (c *conn) readAll() error {
 
 		to = copy(buf, buf[from:to])
 		from = 0
-		if needs > len(buf) {
-			buf = append(make([]byte, 0, maxFrame+frameHead), buf[:to]...)
-			buf = buf[:cap(buf)]
+		if needs > readBytes && needs > len(buf) {
+			buf = append(make([]byte, 0, maxFrame+frameHead), buf[:to]...)[:maxFrame+frameHead]
+		} else if (filled || needs > len(buf)) && len(buf) < readBytes {
+			buf = append(make([]byte, 0, readBytes), buf[:to]...)[:readBytes]
 		}
 		now := time.Now()
 		if until.Sub(now) < silence {
@@ -199,6 +202,7 @@ func (c *conn) readAll() error {
 		}
 		n, err := c.nc.Read(buf[to:])
 		to += n
+		filled = to == len(buf)
 		if n > 0 {
 			l.heard.Store(time.Now().UnixNano())
 		} else if err != nil {

@@ -44,15 +44,18 @@ type link struct {
 	mu        sync.Mutex // guards what follows; above chunks only
 	addr      string
 	closed    bool
-	left      bool     // the peer has said goodbye
-	candidate net.Conn // of whom the lower id waits to hear that it is taken
-	conn      *conn    // nil if there is none
-	tie       uint64   // what the logs of both sides belong to; 0 if they begin anew in any case
-	begun     bool     // there has been a tie: something may have been sent
-	life      uint64   // how many times they have begun anew
-	holding   bool     // Reset is being told: nothing may be sent
-	boot      uint64   // of the peer
-	window    int      // of the peer's streams
+	left      bool      // the peer has said goodbye
+	candidate net.Conn  // of whom the lower id waits to hear that it is taken
+	conn      *conn     // nil if there is none
+	since     time.Time // there has been, or has not been, a connection
+	made      uint64    // how many connections there have been
+	why       error     // the last one ended
+	tie       uint64    // what the logs of both sides belong to; 0 if they begin anew in any case
+	begun     bool      // there has been a tie: something may have been sent
+	life      uint64    // how many times they have begun anew
+	holding   bool      // Reset is being told: nothing may be sent
+	boot      uint64    // of the peer
+	window    int       // of the peer's streams
 	out       sendLog
 	streams   map[uint32]*Stream
 	waiting   []*Stream // those that refused a batch, and have not said that there is room
@@ -267,8 +270,9 @@ func (l *link) begin(nc net.Conn, h *hello, from uint64, stop func() bool) error
 		return errBroken
 	}
 	nc.SetDeadline(time.Time{})
-	l.conn, l.left, l.boot = c, false, h.boot
-	l.heard.Store(time.Now().UnixNano())
+	l.conn, l.left, l.boot, l.since = c, false, h.boot, time.Now()
+	l.made++
+	l.heard.Store(l.since.UnixNano())
 	l.mu.Unlock()
 	l.tellUp(h.boot)
 	l.mu.Lock()
@@ -307,9 +311,9 @@ func (l *link) tellDown() {
 }
 
 // ended is told by a connection that nobody reads or writes any more.
-func (l *link) ended(c *conn) {
+func (l *link) ended(why error) {
 	l.mu.Lock()
-	l.conn = nil
+	l.conn, l.why, l.since = nil, why, time.Now()
 	l.mu.Unlock()
 	l.stir()
 }
