@@ -169,21 +169,14 @@ func (l *link) adoptHigher(nc net.Conn, h *hello, stop func() bool) error {
 	}
 	l.lastBoot, l.last = h.boot, t
 	l.halt()
-	from := t.received
-	answer := taken{resumed: true}
-	switch tie := l.currentTie(); tie {
-	case 0:
-		answer.resumed = false
-	case t.tie:
-	case t.next:
-		// We began with it, and the lower id did not hear that. It has sent nothing yet, and begins to read what we have sent.
-		answer.resumed, from = false, 0
-	default:
-		answer.resumed = false
-	}
-	if !answer.resumed && l.currentTie() != t.next {
+	tie, from := l.currentTie(), t.received
+	answer := taken{resumed: t.tie != 0 && t.tie == tie}
+	if !answer.resumed {
 		from = 0
-		l.restart(t.next, h)
+		// With next we may have begun already, and the lower id did not hear that: it has neither sent nor received anything.
+		if tie != t.next {
+			l.restart(t.next, h)
+		}
 	}
 	answer.received = l.in.octets
 	if err := say(nc, sayTaken, answer.append(nil)); err != nil {

@@ -79,7 +79,7 @@ func TestResumeOfHigher(t *testing.T) {
 
 	// Who has forgotten the tie begins anew.
 	q = play(t, n, 1, 1)
-	if got := q.take(take{session: 4, next: 300}); got != (taken{}) {
+	if got := q.take(take{session: 4, tie: 55, next: 300, received: 34}); got != (taken{}) {
 		t.Fatal(got)
 	}
 	n.saw("reset data 5 of 1")

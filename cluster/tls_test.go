@@ -7,6 +7,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
+	"io"
 	"math/big"
 	"net"
 	"testing"
@@ -58,5 +60,47 @@ func TestTLS(t *testing.T) {
 	}
 	if err := plain.node.dial(t.Context(), plain.node.link(1, Control), a.addr); err == nil {
 		t.Error("no error without TLS")
+	}
+}
+
+// Who has a certificate, but not the secret, gets nowhere by standing between two nodes and passing on what they say.
+func TestTLSInTheMiddle(t *testing.T) {
+	conf := testTLS(t)
+	n := alone(t, 9, 1, func(o *Options) { o.TLS = conf })
+	l, err := tls.Listen("tcp", "127.0.0.1:0", conf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		a, err := l.Accept()
+		if err != nil {
+			return
+		}
+		client := conf.Clone()
+		client.ServerName = "127.0.0.1"
+		b, err := tls.Dial("tcp", n.addr, client)
+		if err != nil {
+			a.Close()
+			return
+		}
+		go func() {
+			io.Copy(a, b)
+			a.Close()
+		}()
+		io.Copy(b, a)
+		b.Close()
+	}()
+	other := sit(t, 1, 1, func(o *Options) { o.TLS = conf })
+	if err := other.node.SetPeers(Book{{ID: 9}}); err != nil {
+		t.Fatal(err)
+	}
+	err = other.node.dial(t.Context(), other.node.link(9, Data), l.Addr().String())
+	var r *Refusal
+	if !errors.As(err, &r) || r.Reason != WrongSecret {
+		t.Error(err)
+	}
+	if err := other.node.dial(t.Context(), other.node.link(9, Data), n.addr); err != nil {
+		t.Error("without anybody between:", err)
 	}
 }
