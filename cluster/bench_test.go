@@ -60,6 +60,27 @@ func benchmarkLink(b *testing.B, size int, secured bool) {
 	b.ReportMetric(float64(cpu()-before)/float64(b.N), "cpu-ns/batch")
 }
 
+// BenchmarkCall is one question after the other: a round trip, with four goroutines woken.
+func BenchmarkCall(b *testing.B) {
+	change := func(o *Options) { o.Silence = 10 * time.Second }
+	x, y := sit(b, 1, 1, change), sit(b, 2, 1, change)
+	y.answer = func(q Question) { q.Answer(q.Body) }
+	meet(x, y)
+	x.saw("up 2/1")
+	done := make(chan error, 1)
+	answer := func(_ []byte, err error) { done <- err }
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range b.N {
+		if err := x.node.Call(2, 1, make([]byte, 100), time.Minute, answer); err != nil {
+			b.Fatal(err)
+		}
+		if err := <-done; err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 // cpu is what the process has used of it.
 func cpu() time.Duration {
 	var u syscall.Rusage

@@ -286,7 +286,7 @@ func TestStalledPeer(t *testing.T) {
 	}
 	p.ack(last)
 	for i := 0; i < 3; i++ {
-		if id := <-room; id < 3 {
+		if id := soon(room); id < 3 {
 			t.Errorf("stream %d has room without credit", id)
 		}
 	}
@@ -294,7 +294,7 @@ func TestStalledPeer(t *testing.T) {
 		t.Error("sent without credit")
 	}
 	p.write(frame{typ: frameCredit, stream: 0, body: binary.LittleEndian.AppendUint64(nil, window/2)})
-	if id := <-room; id != 0 {
+	if id := soon(room); id != 0 {
 		t.Errorf("room for stream %d", id)
 	}
 	if !s.Send(1, body) {

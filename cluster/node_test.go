@@ -155,7 +155,17 @@ func send(s *Stream, kind uint8, parts ...[]byte) {
 	room := make(chan struct{}, 1)
 	s.Room(func() { room <- struct{}{} })
 	for !s.Send(kind, parts...) {
-		<-room
+		soon(room)
+	}
+}
+
+// soon receives what must come.
+func soon[T any](c chan T) T {
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(20 * time.Second):
+		panic("waited too long")
 	}
 }
 
@@ -256,7 +266,7 @@ func TestCalls(t *testing.T) {
 	}
 	expect := func(want result) {
 		t.Helper()
-		if got := <-results; got != want {
+		if got := soon(results); got != want {
 			t.Errorf("%+v, not %+v", got, want)
 		}
 	}
@@ -275,9 +285,9 @@ func TestCalls(t *testing.T) {
 		}
 		expect(result{"", ErrBusy})
 	}
-	q := <-hold
+	q := soon(hold)
 	q.Answer([]byte("too late"))
-	q = <-hold
+	q = soon(hold)
 	q.Answer(make([]byte, MaxCall+1))
 	expect(result{"", ErrTooLarge})
 	if err := a.node.Call(2, 1, make([]byte, MaxCall+1), time.Second, nil); err != ErrTooLarge {
