@@ -39,6 +39,8 @@
 //	ready    nothing
 //	take     session u64 | tie u64 | next u64 | received u64
 //	taken    resumed u8 | received u64
+//	join     the request of who wants to become a member; instead of take, if that is the class
+//	joined   the answer, and then the connection ends
 //	refuse   reason u8 | text; instead of any of them, and then the connection ends
 //
 // The version used is the greatest that both speak. The proof is HMAC-SHA256 under the cluster's secret over the side's role,

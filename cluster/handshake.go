@@ -34,8 +34,7 @@ func (o *opening) run() (peer hello, err error) {
 	if errors.As(err, &refusal) {
 		refusal.Peer, refusal.Addr = peer.node, o.conn.RemoteAddr().String()
 		if !refusal.ByPeer {
-			text := refusal.Text[:min(len(refusal.Text), maxOther-1)]
-			say(o.conn, sayRefuse, append([]byte{byte(refusal.Reason)}, text...))
+			refusal.send(o.conn)
 		}
 	}
 	return peer, err

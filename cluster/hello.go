@@ -13,6 +13,8 @@ type Class uint8
 const (
 	Control Class = 1 // small and urgent: questions and answers, and whether the other node is there
 	Data    Class = 2 // messages
+
+	joining Class = 3 // a question of who is no member yet; see Join
 )
 
 func (c Class) String() string {
@@ -21,6 +23,8 @@ func (c Class) String() string {
 		return "control"
 	case Data:
 		return "data"
+	case joining:
+		return "joining"
 	}
 	return fmt.Sprintf("class %d", uint8(c))
 }
@@ -30,7 +34,7 @@ const (
 	helloHead = len(magic) + 6
 	helloBody = 1 + 16 + 8 + 8 + 8 + 4 + 32 + 1 // of version 1, without the name
 	maxHello  = 4096                            // octets of a body, in any version
-	maxOther  = 1024                            // octets of the body of any other message of the opening
+	maxOther  = 1024                            // octets of a refusal
 )
 
 // hello is the first message of either side.
@@ -130,6 +134,8 @@ const (
 	sayReady  = 2
 	sayTake   = 3
 	sayTaken  = 4
+	sayJoin   = 5
+	sayJoined = 6
 	sayRefuse = 0xff
 )
 
@@ -143,20 +149,24 @@ func say(w io.Writer, kind uint8, body []byte) error {
 }
 
 // listen reads a message of one kind and size. A Refusal of the other side is the error.
-func listen(r io.Reader, kind uint8, size int) ([]byte, error) {
+func listen(r io.Reader, kind uint8, size int) ([]byte, error) { return listenAny(r, kind, size, size) }
+
+// listenAny is listen for a range of sizes.
+func listenAny(r io.Reader, kind uint8, least, most int) ([]byte, error) {
 	var head [3]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return nil, fmt.Errorf("cluster: read in the opening: %w", err)
 	}
 	n := int(binary.LittleEndian.Uint16(head[1:]))
-	if n > maxOther || head[0] != sayRefuse && (head[0] != kind || n != size) || head[0] == sayRefuse && n == 0 {
+	refused := head[0] == sayRefuse
+	if refused && (n == 0 || n > maxOther) || !refused && (head[0] != kind || n < least || n > most) {
 		return nil, fmt.Errorf("%w: message %d of %d octets, where %d was expected", errOpening, head[0], n, kind)
 	}
 	body := make([]byte, n)
 	if _, err := io.ReadFull(r, body); err != nil {
 		return nil, fmt.Errorf("cluster: read in the opening: %w", err)
 	}
-	if head[0] == sayRefuse {
+	if refused {
 		return nil, &Refusal{Reason: Reason(body[0]), Text: printable(body[1:]), ByPeer: true}
 	}
 	return body, nil

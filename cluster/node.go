@@ -41,6 +41,8 @@ type Options struct {
 	Receive func(Batch)
 	// Answer gets a question, on the goroutine that reads the connection. nil leaves all of them without an answer.
 	Answer func(Question)
+	// Join is asked by a node that is no member yet; see Join. It may wait for a minute, and ends with the context. nil refuses.
+	Join func(context.Context, Joiner) (answer []byte, err error)
 	// Refused is told, once a minute at the most for the same reason, why this node and another do not talk.
 	Refused func(*Refusal)
 }
@@ -299,12 +301,14 @@ func (n *Node) welcome(c net.Conn) {
 	c.SetDeadline(time.Now().Add(n.patience()))
 	o := opening{conn: c, own: n.hello(0), secret: n.o.Secret, check: func(h *hello) *Refusal { return n.check(h, 0) }}
 	h, err := o.run()
-	if err == nil {
-		if l := n.link(h.node, h.class); l != nil {
-			err = l.adopt(c, &h, stop)
-		} else {
-			err = ErrUnknown
-		}
+	switch l := n.link(h.node, h.class); {
+	case err != nil:
+	case h.class == joining:
+		err = n.join(c, &h)
+	case l == nil:
+		err = ErrUnknown
+	default:
+		err = l.adopt(c, &h, stop)
 	}
 	if err != nil {
 		c.Close()
@@ -324,15 +328,8 @@ func (n *Node) dial(ctx context.Context, l *link, address string) error {
 	}
 	stop := context.AfterFunc(ctx, closing(c))
 	defer stop()
-	if t := n.o.TLS; t != nil {
-		if t.ServerName == "" && !t.InsecureSkipVerify {
-			t = t.Clone()
-			if t.ServerName, _, err = net.SplitHostPort(address); err != nil {
-				c.Close()
-				return err
-			}
-		}
-		c = tls.Client(c, t)
+	if c, err = n.o.secure(c, address); err != nil {
+		return err
 	}
 	c.SetDeadline(time.Now().Add(n.patience()))
 	o := opening{conn: c, dialer: true, own: n.hello(l.class), secret: n.o.Secret, check: func(h *hello) *Refusal { return n.check(h, l.peer) }}
@@ -347,13 +344,33 @@ func (n *Node) dial(ctx context.Context, l *link, address string) error {
 	return err
 }
 
+// secure begins TLS on a connection made to an address, if it is wanted. After an error the connection is closed.
+func (o *Options) secure(c net.Conn, address string) (net.Conn, error) {
+	t := o.TLS
+	if t == nil {
+		return c, nil
+	}
+	if t.ServerName == "" && !t.InsecureSkipVerify {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			c.Close()
+			return nil, err
+		}
+		t = t.Clone()
+		t.ServerName = host
+	}
+	return tls.Client(c, t), nil
+}
+
 // patience is how long an opening may take.
 func (n *Node) patience() time.Duration { return max(2*n.o.Silence, time.Second) }
 
-func (n *Node) hello(c Class) hello {
-	id := n.o.Identity
-	h := hello{versions: Spoken, class: c, cluster: id.Cluster, node: id.Node, boot: id.Boot, incarnation: n.incarnation,
-		window: uint32(n.o.Window), name: id.Name}
+func (n *Node) hello(c Class) hello { return n.o.hello(c, n.incarnation) }
+
+func (o *Options) hello(c Class, incarnation uint64) hello {
+	id := o.Identity
+	h := hello{versions: Spoken, class: c, cluster: id.Cluster, node: id.Node, boot: id.Boot, incarnation: incarnation,
+		window: uint32(o.Window), name: id.Name}
 	rand.Read(h.nonce[:]) // never fails
 	return h
 }
@@ -366,12 +383,14 @@ func (n *Node) check(h *hello, wanted NodeID) *Refusal {
 	defer n.mu.Unlock()
 	p := n.peers[h.node]
 	switch {
-	case h.class != Control && h.class != Data:
+	case h.class != Control && h.class != Data && (h.class != joining || n.o.Join == nil):
 		return refuse(WrongClass, "%v", h.class)
 	case h.node == own.Node && h.incarnation == n.incarnation:
 		return refuse(SameNode, "node %v has reached itself", own.Node)
 	case h.node == own.Node:
 		return refuse(SameNode, "there are two nodes %v; one is a copy of the other", own.Node)
+	case h.class == joining:
+		return nil // it is neither a member nor of this cluster
 	case h.cluster != own.Cluster:
 		return refuse(WrongCluster, "node %v belongs to cluster %v, node %v to cluster %v", own.Node, own.Cluster, h.node, h.cluster)
 	case wanted != 0 && h.node != wanted:

@@ -1,6 +1,9 @@
 package cluster
 
-import "fmt"
+import (
+	"fmt"
+	"io"
+)
 
 // A Reason is why one node does not talk with another.
 type Reason uint8
@@ -15,6 +18,7 @@ const (
 	WrongNode    Reason = 6 // it is not the one that was expected at this address
 	OldBoot      Reason = 7 // its boot number was used before: its data directory is an old copy
 	WrongClass   Reason = 8 // it wants a class of connection that is not there
+	NotJoined    Reason = 9 // it cannot become a member, for a reason that is not the link's
 )
 
 func (r Reason) String() string {
@@ -35,6 +39,8 @@ func (r Reason) String() string {
 		return "boot number used before"
 	case WrongClass:
 		return "unknown class"
+	case NotJoined:
+		return "cannot join"
 	}
 	return fmt.Sprintf("reason %d", uint8(r))
 }
@@ -60,6 +66,12 @@ func (r *Refusal) Error() string {
 		return fmt.Sprintf("cluster: refused by %s: %v: %s", who, r.Reason, r.Text)
 	}
 	return fmt.Sprintf("cluster: %s refused: %v: %s", who, r.Reason, r.Text)
+}
+
+// send tells the other node. Whether it hears that does not matter any more.
+func (r *Refusal) send(w io.Writer) {
+	text := r.Text[:min(len(r.Text), maxOther-1)]
+	say(w, sayRefuse, append([]byte{byte(r.Reason)}, text...))
 }
 
 func refuse(reason Reason, format string, args ...any) *Refusal {
