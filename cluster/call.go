@@ -49,8 +49,8 @@ func (c *calls) restart() []func([]byte, error) {
 }
 
 // Call asks a peer a question of a kind that is the caller's to choose, on the control connection. The question is copied. If
-// it returns an error, nothing was asked. Else answer is called once: with the answer, which is valid during the call, or with why there is none,
-// from any goroutine, with no lock held, and does not wait.
+// it returns an error, nothing was asked. Else answer is called once: with the answer, which is valid during the call, or with
+// why there is none, from any goroutine, with no lock held, and does not wait.
 func (n *Node) Call(peer NodeID, kind uint8, question []byte, deadline time.Duration, answer func([]byte, error)) error {
 	if len(question) > MaxCall {
 		return ErrTooLarge
@@ -64,7 +64,7 @@ func (n *Node) Call(peer NodeID, kind uint8, question []byte, deadline time.Dura
 	switch {
 	case l.closed:
 		return ErrClosed
-	case !l.begun || l.holding || l.left || l.conn == nil && time.Since(time.Unix(0, l.heard.Load())) > n.o.Silence:
+	case !l.begun || l.holding || l.left || l.conn == nil && n.now()-time.Duration(l.heard.Load()) > n.o.Silence:
 		return ErrDown
 	case len(l.calls.open) >= n.o.Calls || l.out.held()+len(question) > n.o.Backlog:
 		return ErrBusy

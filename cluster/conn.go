@@ -204,7 +204,7 @@ func (c *conn) readAll() error {
 		to += n
 		filled = to == len(buf)
 		if n > 0 {
-			l.heard.Store(time.Now().UnixNano())
+			l.heard.Store(int64(l.node.now()))
 		} else if err != nil {
 			var t net.Error
 			if errors.As(err, &t) && t.Timeout() {

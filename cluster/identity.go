@@ -120,7 +120,8 @@ func readIdentity(db *storage.DB) (id Identity, known bool, err error) {
 		return id, false, err
 	}
 	if f := binary.LittleEndian.Uint16(format); f > identityFormat {
-		return id, false, fmt.Errorf("cluster: the data directory has format %d of identities, this program knows up to %d", f, identityFormat)
+		return id, false, fmt.Errorf("cluster: the data directory has format %d of identities, this program knows up to %d",
+			f, identityFormat)
 	}
 	known = true
 	node, cluster, boot := get(keyNode, 8), get(keyCluster, 16), get(keyBoot, 8)

@@ -50,7 +50,7 @@ func (l *link) keep() {
 				dialing = true
 				go func() { dialed <- l.node.dial(l.quit, l, addr) }()
 			}
-			wait := l.watch(now, left)
+			wait := l.watch(left)
 			if !dialing && addr != "" {
 				wait = min(wait, max(next.Sub(now), 0))
 			}
@@ -82,13 +82,13 @@ func (l *link) later(pause time.Duration) (time.Time, time.Duration) {
 }
 
 // watch says that the peer is down when it has left or was not heard for long enough. It returns when to look again.
-func (l *link) watch(now time.Time, left bool) time.Duration {
+func (l *link) watch(left bool) time.Duration {
 	l.telling.Lock()
 	defer l.telling.Unlock()
 	if l.told == 0 {
 		return time.Hour
 	}
-	rest := time.Unix(0, l.heard.Load()).Add(l.node.o.Silence).Sub(now)
+	rest := time.Duration(l.heard.Load()) + l.node.o.Silence - l.node.now()
 	if rest > 0 && !left {
 		return rest
 	}

@@ -39,7 +39,7 @@ type link struct {
 		frames uint16
 	}
 	received atomic.Uint64 // in.octets, for the writer
-	heard    atomic.Int64  // when something came last, unix nanoseconds
+	heard    atomic.Int64  // when something came last, in the node's time
 
 	mu        sync.Mutex // guards what follows; above chunks only
 	addr      string
@@ -265,7 +265,7 @@ func (l *link) begin(nc net.Conn, h *hello, from uint64, stop func() bool) error
 	nc.SetDeadline(time.Time{})
 	l.conn, l.left, l.boot, l.since = c, false, h.boot, time.Now()
 	l.made++
-	l.heard.Store(l.since.UnixNano())
+	l.heard.Store(int64(l.node.now()))
 	l.mu.Unlock()
 	l.tellUp(h.boot)
 	l.mu.Lock()

@@ -79,8 +79,8 @@ func (l *sendLog) appendHead(f *frame, size int) {
 	l.append(f.appendHead(head[:0], size))
 }
 
-// take appends to vec the octets of whole frames from next on, at least one, and no more when there are limit octets. It returns the
-// position behind them.
+// take appends to vec the octets of whole frames from next on, at least one, and no more when there are limit octets. It
+// returns the position behind them.
 func (l *sendLog) take(vec [][]byte, limit int) ([][]byte, uint64) {
 	to := l.next
 	for to < l.end && to-l.next < uint64(limit) {

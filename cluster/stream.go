@@ -75,10 +75,10 @@ func (s *Stream) fits(cost int) bool {
 		(l.out.held()+cost <= l.node.o.Backlog || l.out.held() <= l.node.o.Backlog/2)
 }
 
-// Send sends a batch made of parts, which it copies: at most MaxBatch octets, of a kind that is the sender's to choose. It does not wait,
-// and does not allocate in the steady state. It returns false, and has done nothing, if there is no room: the receiver has too much
-// that it has not disposed of, or the peer is away and too much waits for it, or it has never been there. Then the function
-// given to Room is called when there is.
+// Send sends a batch made of parts, which it copies: at most MaxBatch octets, of a kind that is the sender's to choose. It
+// does not wait, and does not allocate in the steady state. It returns false, and has done nothing, if there is no room: the
+// receiver has too much that it has not disposed of, or the peer is away and too much waits for it, or it has never been
+// there. Then the function given to Room is called when there is.
 //
 // The peer need not be there: it gets the batch when it comes back, unless it was started anew meanwhile.
 func (s *Stream) Send(kind uint8, parts ...[]byte) bool {
@@ -133,8 +133,8 @@ func (l *link) sendPieces(f *frame, left int, parts [][]byte) {
 	}
 }
 
-// Room says what to call when there is room for a batch of the size that Send refused last: once for each time that it refused, with
-// no lock held, by a goroutine that must not wait. It replaces what was said before.
+// Room says what to call when there is room for a batch of the size that Send refused last: once, until Send refuses again, by
+// a goroutine that must not wait. It replaces what was said before.
 func (s *Stream) Room(f func()) {
 	s.link.mu.Lock()
 	defer s.link.mu.Unlock()
