@@ -1,0 +1,146 @@
+package cluster
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+
+	"github.com/warrenmq/warren/storage"
+)
+
+// A NodeID is a node for ever: it is drawn at random at its first start and kept in its data directory. No node has 0.
+type NodeID uint64
+
+func (id NodeID) String() string { return fmt.Sprintf("%016x", uint64(id)) }
+
+// A ClusterID is a cluster for ever. A node that has never joined another is a cluster of its own.
+type ClusterID [16]byte
+
+func (id ClusterID) String() string { return hex.EncodeToString(id[:]) }
+
+// Identity is who a node is during one of its starts.
+type Identity struct {
+	Node    NodeID
+	Cluster ClusterID
+	Boot    uint64 // how many times the node was started, this time included
+	Name    string // for people; at most 255 octets
+}
+
+// MaxName is how many octets a node's name has at the most.
+const MaxName = 255
+
+// identityFormat is of the keys below "c/". A data directory of a greater one is refused.
+const identityFormat = 1
+
+var (
+	keyFormat  = []byte("c/format")  // u16
+	keyNode    = []byte("c/node")    // u64
+	keyCluster = []byte("c/cluster") // 16 octets
+	keyBoot    = []byte("c/boot")    // u64
+	keyName    = []byte("c/name")
+)
+
+// Start reads a node's identity from the database of its data directory, makes it at the first start, and raises the boot
+// number. When it returns, the new number is on disk: no two starts ever have the same, unless somebody
+// puts back an old copy of the directory. A name that is not empty is kept as the node's name; without one a node is called
+// warren- and its id.
+//
+// It is called once in the life of a process, by one goroutine.
+func Start(db *storage.DB, name string) (Identity, error) {
+	if len(name) > MaxName {
+		return Identity{}, fmt.Errorf("cluster: a node's name has at most %d octets", MaxName)
+	}
+	id, known, err := readIdentity(db)
+	if err != nil {
+		return Identity{}, err
+	}
+	var b storage.Batch
+	if !known {
+		for id.Node == 0 {
+			id.Node = NodeID(random64())
+		}
+		rand.Read(id.Cluster[:])
+		b.Set(keyFormat, binary.LittleEndian.AppendUint16(nil, identityFormat))
+		b.Set(keyNode, binary.LittleEndian.AppendUint64(nil, uint64(id.Node)))
+		b.Set(keyCluster, id.Cluster[:])
+	}
+	id.Boot++
+	b.Set(keyBoot, binary.LittleEndian.AppendUint64(nil, id.Boot))
+	if name != "" && name != id.Name {
+		id.Name = name
+		b.Set(keyName, []byte(name))
+	}
+	if err := db.Commit(&b, true); err != nil {
+		return Identity{}, fmt.Errorf("cluster: keep the node's identity: %w", err)
+	}
+	if id.Name == "" {
+		id.Name = "warren-" + id.Node.String()
+	}
+	return id, nil
+}
+
+// Enter makes the node of a database a member of another cluster, from its next start on. It is on disk when Enter returns.
+func Enter(db *storage.DB, c ClusterID) error {
+	if c == (ClusterID{}) {
+		return errors.New("cluster: no cluster has the id 0")
+	}
+	var b storage.Batch
+	b.Set(keyCluster, c[:])
+	if err := db.Commit(&b, true); err != nil {
+		return fmt.Errorf("cluster: keep the cluster's id: %w", err)
+	}
+	return nil
+}
+
+// readIdentity returns the identity of the last start, and whether there was one.
+func readIdentity(db *storage.DB) (id Identity, known bool, err error) {
+	get := func(key []byte, size int) []byte {
+		v, e := db.Get(key)
+		switch {
+		case err != nil:
+		case e != nil:
+			err = fmt.Errorf("cluster: read the node's identity: %w", e)
+		case v == nil && known:
+			err = fmt.Errorf("cluster: the node's identity is damaged: %s is missing", key)
+		case v != nil && size > 0 && len(v) != size:
+			err = fmt.Errorf("cluster: the node's identity is damaged: %s has %d octets", key, len(v))
+		}
+		return v
+	}
+	format := get(keyFormat, 2)
+	if err != nil {
+		return id, false, err
+	}
+	if format == nil {
+		if node := get(keyNode, 8); node != nil && err == nil {
+			err = fmt.Errorf("cluster: the node's identity is damaged: %s is missing", keyFormat)
+		}
+		return id, false, err
+	}
+	if f := binary.LittleEndian.Uint16(format); f > identityFormat {
+		return id, false, fmt.Errorf("cluster: the data directory has format %d of identities, this program knows up to %d",
+			f, identityFormat)
+	}
+	known = true
+	node, cluster, boot := get(keyNode, 8), get(keyCluster, 16), get(keyBoot, 8)
+	if err != nil {
+		return id, false, err
+	}
+	id.Node = NodeID(binary.LittleEndian.Uint64(node))
+	id.Boot = binary.LittleEndian.Uint64(boot)
+	copy(id.Cluster[:], cluster)
+	known = false // a name need not be there
+	id.Name = string(get(keyName, 0))
+	if id.Node == 0 && err == nil {
+		err = fmt.Errorf("cluster: the node's identity is damaged: %s is 0", keyNode)
+	}
+	return id, true, err
+}
+
+func random64() uint64 {
+	var b [8]byte
+	rand.Read(b[:]) // never fails
+	return binary.LittleEndian.Uint64(b[:])
+}

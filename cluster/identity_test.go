@@ -1,0 +1,139 @@
+package cluster
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/warrenmq/warren/storage"
+	"github.com/warrenmq/warren/test/seeds"
+)
+
+func openDB(t *testing.T, fs storage.FS) *storage.DB {
+	t.Helper()
+	db, err := storage.OpenDB(fs, "db", storage.DBOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return db
+}
+
+// Every start has a number of its own, also where the power was cut right after it.
+func TestIdentitySurvives(t *testing.T) {
+	seed := seeds.Of(t)
+	fs := storage.NewFaultFS(seed)
+	var first Identity
+	for boot := uint64(1); boot <= 6; boot++ {
+		db := openDB(t, fs)
+		name := ""
+		if boot == 3 {
+			name = "rabbit@home"
+		}
+		id, err := Start(db, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if boot == 1 {
+			first = id
+			if id.Node == 0 || id.Cluster == (ClusterID{}) || id.Name != "warren-"+id.Node.String() {
+				t.Error(id)
+			}
+		}
+		want := first
+		want.Boot = boot
+		if boot >= 3 {
+			want.Name = "rabbit@home"
+		}
+		if boot > 4 {
+			want.Cluster = ClusterID{4, 2}
+		}
+		if id != want {
+			t.Errorf("%+v, not %+v", id, want)
+		}
+		if boot == 4 {
+			if err := Enter(db, ClusterID{}); err == nil {
+				t.Error("entered cluster 0")
+			}
+			if err := Enter(db, ClusterID{4, 2}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		cut := fs.Crash(seed + boot)
+		db.Close()
+		fs = cut
+	}
+	db := openDB(t, storage.NewFaultFS(1))
+	defer db.Close()
+	if other, err := Start(db, ""); err != nil || other.Node == first.Node || other.Cluster == first.Cluster {
+		t.Error(other, err)
+	}
+}
+
+// An identity that is not whole, or of a later format, is not made up for.
+func TestIdentityDamaged(t *testing.T) {
+	for _, tc := range []struct {
+		change func(*storage.Batch)
+		text   string
+	}{
+		{func(b *storage.Batch) { b.Delete(keyFormat) }, "c/format is missing"},
+		{func(b *storage.Batch) { b.Delete(keyNode) }, "c/node is missing"},
+		{func(b *storage.Batch) { b.Delete(keyBoot) }, "c/boot is missing"},
+		{func(b *storage.Batch) { b.Delete(keyCluster) }, "c/cluster is missing"},
+		{func(b *storage.Batch) { b.Set(keyBoot, []byte{1}) }, "c/boot has 1 octets"},
+		{func(b *storage.Batch) { b.Set(keyNode, make([]byte, 8)) }, "c/node is 0"},
+		{func(b *storage.Batch) { b.Set(keyFormat, []byte{9, 0}) }, "format 9 of identities, this program knows up to 1"},
+	} {
+		db := openDB(t, storage.NewFaultFS(1))
+		if _, err := Start(db, "x"); err != nil {
+			t.Fatal(err)
+		}
+		var b storage.Batch
+		tc.change(&b)
+		if err := db.Commit(&b, true); err != nil {
+			t.Fatal(err)
+		}
+		if id, err := Start(db, "x"); err == nil || !strings.Contains(err.Error(), tc.text) {
+			t.Errorf("%+v, %v; not %s", id, err, tc.text)
+		}
+		db.Close()
+	}
+	db := openDB(t, storage.NewFaultFS(1))
+	defer db.Close()
+	if _, err := Start(db, strings.Repeat("x", MaxName+1)); err == nil {
+		t.Error("a name of 256 octets")
+	}
+}
+
+func TestBook(t *testing.T) {
+	var b Book
+	for _, id := range []NodeID{5, 3, 9, 3} {
+		b = b.With(Peer{ID: id, Name: "again"})
+	}
+	if err := b.Check(); err != nil || len(b) != 3 {
+		t.Error(b, err)
+	}
+	if p, ok := b.Find(5); !ok || p.ID != 5 {
+		t.Error(p, ok)
+	}
+	if p, ok := b.Find(4); ok {
+		t.Error(p)
+	}
+	if c := b.Without(5); len(c) != 2 || len(b) != 3 || c.Check() != nil {
+		t.Error(b, c)
+	}
+	for _, bad := range []Book{{{}}, {{ID: 2}, {ID: 1}}, {{ID: 2}, {ID: 2}}, {{ID: 1, Name: strings.Repeat("x", 256)}}} {
+		if bad.Check() == nil {
+			t.Error(bad)
+		}
+	}
+}
+
+func TestVersions(t *testing.T) {
+	for _, tc := range []struct {
+		a, b Versions
+		want uint16 // 0: none
+	}{{Versions{1, 1}, Versions{1, 1}, 1}, {Versions{1, 3}, Versions{2, 5}, 3}, {Versions{2, 5}, Versions{1, 3}, 3}, {Versions{1, 2}, Versions{3, 4}, 0}, {Versions{3, 4}, Versions{1, 2}, 0}} {
+		if v, ok := tc.a.common(tc.b); ok != (tc.want != 0) || ok && v != tc.want {
+			t.Errorf("%v and %v: %d, %v", tc.a, tc.b, v, ok)
+		}
+	}
+}

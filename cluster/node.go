@@ -1,0 +1,344 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Node is this node's end of the links to all others. Its methods may be called concurrently.
+type Node struct {
+	o           Options
+	start       time.Time // what now counts from
+	incarnation uint64
+	chunks      chunks
+	sessions    atomic.Uint64
+	quit        context.Context // ends with Close
+	end         context.CancelFunc
+	work        sync.WaitGroup // goroutines that are not a link's own
+	openings    chan struct{}  // a slot for each connection that others opened and that is not a link's yet
+
+	mu        sync.Mutex // guards what follows; a leaf
+	closed    bool
+	listeners []net.Listener
+	peers     map[NodeID]*peer
+	reported  map[reported]time.Time // when Refused was called
+}
+
+// peer is a member other than this node.
+type peer struct {
+	Peer               // Boot is raised as the peer comes with higher ones
+	incarnation uint64 // of that boot; 0 if it has not come yet
+	links       [2]*link
+}
+
+// classes are those that have links, by their place in peer.links.
+var classes = [2]Class{Control, Data}
+
+type reported struct {
+	peer   NodeID
+	reason Reason
+}
+
+// Open makes a node that knows no others. It ends with Close.
+func Open(o Options) (*Node, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{o: o, incarnation: random64(), start: time.Now(), openings: make(chan struct{}, maxHandshakes),
+		peers: make(map[NodeID]*peer), reported: make(map[reported]time.Time)}
+	n.quit, n.end = context.WithCancel(context.Background())
+	return n, nil
+}
+
+// Identity is who the node is.
+func (n *Node) Identity() Identity { return n.o.Identity }
+
+// Listen lets others connect to an address, host:port, and returns the one it is, where the port was 0.
+func (n *Node) Listen(address string) (net.Addr, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("cluster: %w", err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.closed {
+		l.Close()
+		return nil, ErrClosed
+	}
+	n.listeners = append(n.listeners, l)
+	n.work.Add(1)
+	go n.accept(l)
+	return l.Addr(), nil
+}
+
+// ErrClosed is returned by a Node that was closed.
+var ErrClosed = errors.New("cluster: closed")
+
+// SetPeers says who the members are. The node itself may be among them. Links to those who are new are opened, those to who
+// is gone are closed: their streams are dead, also if he comes back. The book is not changed afterwards.
+func (n *Node) SetPeers(b Book) error {
+	if err := b.Check(); err != nil {
+		return err
+	}
+	var gone []*link
+	n.mu.Lock()
+	if n.closed {
+		n.mu.Unlock()
+		return ErrClosed
+	}
+	for id, p := range n.peers {
+		if _, stays := b.Find(id); !stays {
+			gone = append(gone, p.links[:]...)
+			delete(n.peers, id)
+		}
+	}
+	for _, m := range b {
+		if m.ID == n.o.Identity.Node {
+			continue
+		}
+		p := n.peers[m.ID]
+		if p == nil {
+			p = &peer{Peer: m}
+			for i, c := range classes {
+				p.links[i] = newLink(n, m.ID, c)
+			}
+			n.peers[m.ID] = p
+		}
+		m.Boot = max(m.Boot, p.Boot)
+		p.Peer = m
+		for _, l := range p.links {
+			l.address(m.Address)
+		}
+	}
+	n.mu.Unlock()
+	for _, l := range gone {
+		l.close()
+	}
+	for _, l := range gone {
+		<-l.done
+	}
+	return nil
+}
+
+// Peers returns the members other than this node, with the highest boot numbers they came with.
+func (n *Node) Peers() Book {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	var b Book
+	for _, p := range n.peers {
+		b = b.With(p.Peer)
+	}
+	return b
+}
+
+// ErrUnknown is returned for a node that is no member.
+var ErrUnknown = errors.New("cluster: unknown node")
+
+// link returns the link of a class to a peer, nil if there is none.
+func (n *Node) link(id NodeID, c Class) *link {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if p := n.peers[id]; p != nil {
+		for i := range classes {
+			if classes[i] == c {
+				return p.links[i]
+			}
+		}
+	}
+	return nil
+}
+
+// Close says goodbye to all others, after what was sent before, for half a second at the most, and ends the node.
+func (n *Node) Close() error {
+	n.mu.Lock()
+	if n.closed {
+		n.mu.Unlock()
+		return ErrClosed
+	}
+	n.closed = true
+	listeners, peers := n.listeners, n.peers
+	n.mu.Unlock()
+	n.end()
+	for _, l := range listeners {
+		l.Close()
+	}
+	for _, p := range peers {
+		for _, l := range p.links {
+			l.close()
+		}
+	}
+	for _, p := range peers {
+		for _, l := range p.links {
+			<-l.done
+		}
+	}
+	n.work.Wait()
+	return nil
+}
+
+// accept takes in the connections of others.
+func (n *Node) accept(l net.Listener) {
+	defer n.work.Done()
+	pause := time.Duration(0)
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			if n.quit.Err() != nil {
+				return
+			}
+			pause = min(max(2*pause, time.Millisecond), 100*time.Millisecond) // out of file descriptors, for instance
+			select {
+			case <-time.After(pause):
+			case <-n.quit.Done():
+				return
+			}
+			continue
+		}
+		pause = 0
+		select {
+		case n.openings <- struct{}{}:
+			n.work.Add(1)
+			go n.welcome(c)
+		default:
+			c.Close()
+		}
+	}
+}
+
+// welcome is the opening of a connection that another node has made.
+func (n *Node) welcome(c net.Conn) {
+	defer n.work.Done()
+	defer func() { <-n.openings }()
+	stop := context.AfterFunc(n.quit, closing(c))
+	defer stop()
+	if n.o.TLS != nil {
+		c = tls.Server(c, n.o.TLS)
+	}
+	c.SetDeadline(time.Now().Add(n.patience()))
+	o := opening{conn: c, own: n.hello(0), secret: n.o.Secret, check: func(h *hello) *Refusal { return n.check(h, 0) }}
+	h, err := o.run()
+	switch l := n.link(h.node, h.class); {
+	case err != nil:
+	case h.class == joining:
+		err = n.join(c, &h)
+	case l == nil:
+		err = ErrUnknown
+	default:
+		err = l.adopt(c, &h, stop)
+	}
+	if err != nil {
+		c.Close()
+		n.refused(err)
+	}
+}
+
+func closing(c net.Conn) func() { return func() { c.Close() } }
+
+// dial makes a connection to a peer.
+func (n *Node) dial(ctx context.Context, l *link, address string) error {
+	ctx, cancel := context.WithTimeout(ctx, n.patience())
+	defer cancel()
+	c, err := n.o.Dial(ctx, address)
+	if err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, closing(c))
+	defer stop()
+	if c, err = n.o.secure(c, address); err != nil {
+		return err
+	}
+	c.SetDeadline(time.Now().Add(n.patience()))
+	o := opening{conn: c, dialer: true, own: n.hello(l.class), secret: n.o.Secret,
+		check: func(h *hello) *Refusal { return n.check(h, l.peer) }}
+	h, err := o.run()
+	if err == nil {
+		err = l.adopt(c, &h, stop)
+	}
+	if err != nil {
+		c.Close()
+		n.refused(err)
+	}
+	return err
+}
+
+// now is the time since the node was opened, which does not jump.
+func (n *Node) now() time.Duration { return time.Since(n.start) }
+
+// patience is how long an opening may take.
+func (n *Node) patience() time.Duration { return max(2*n.o.Silence, time.Second) }
+
+func (n *Node) hello(c Class) hello { return n.o.hello(c, n.incarnation) }
+
+// check says why not to talk with a node that knows the secret, nil if it is all right. wanted is whom we dialed, 0 if it
+// was the other who did.
+func (n *Node) check(h *hello, wanted NodeID) *Refusal {
+	own := n.o.Identity
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p := n.peers[h.node]
+	switch {
+	case h.class != Control && h.class != Data && (h.class != joining || n.o.Join == nil):
+		return refuse(WrongClass, "%v", h.class)
+	case h.node == own.Node && h.incarnation == n.incarnation:
+		return refuse(SameNode, "node %v has reached itself", own.Node)
+	case h.node == own.Node:
+		return refuse(SameNode, "there are two nodes %v; one is a copy of the other", own.Node)
+	case h.class == joining:
+		return nil // it is neither a member nor of this cluster
+	case h.cluster != own.Cluster:
+		return refuse(WrongCluster, "node %v belongs to cluster %v, node %v to cluster %v", own.Node, own.Cluster, h.node, h.cluster)
+	case wanted != 0 && h.node != wanted:
+		return refuse(WrongNode, "node %v was expected, node %v answers", wanted, h.node)
+	case p == nil:
+		return refuse(UnknownNode, "node %v (%s) is not a member, as far as node %v knows", h.node, printable([]byte(h.name)), own.Node)
+	case h.boot < p.Boot:
+		return refuse(OldBoot, "node %v comes with boot number %d after %d: an old copy of its data directory?", h.node, h.boot, p.Boot)
+	case h.boot == p.Boot && p.incarnation != 0 && h.incarnation != p.incarnation:
+		return refuse(OldBoot, "node %v was started twice with boot number %d: an old copy of its data directory?", h.node, h.boot)
+	}
+	return nil
+}
+
+// seen notes the boot of a peer. It is false for one that is not the latest.
+func (n *Node) seen(h *hello) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	p := n.peers[h.node]
+	if p == nil || h.boot < p.Boot || h.boot == p.Boot && p.incarnation != 0 && p.incarnation != h.incarnation {
+		return false
+	}
+	p.Boot, p.incarnation, p.Versions = h.boot, h.incarnation, h.versions
+	return true
+}
+
+// refused reports a Refusal, unless the same has been reported within a minute.
+func (n *Node) refused(err error) {
+	var r *Refusal
+	if !errors.As(err, &r) || n.o.Refused == nil {
+		return
+	}
+	now, key := time.Now(), reported{r.Peer, r.Reason}
+	n.mu.Lock()
+	for k, last := range n.reported {
+		if now.Sub(last) >= time.Minute {
+			delete(n.reported, k)
+		}
+	}
+	_, again := n.reported[key]
+	if !again && len(n.reported) < maxReported {
+		n.reported[key] = now
+	} else {
+		again = true
+	}
+	n.mu.Unlock()
+	if !again {
+		n.o.Refused(r)
+	}
+}
