@@ -81,18 +81,15 @@ func (ch *channel) consume(m *amqp.BasicConsume) *amqp.Error {
 	}
 	as := broker.Consumer{Tag: tag, Connection: c.id, Channel: ch.number, Spec: spec, Arguments: slices.Clone(m.Arguments)}
 	ch.waiting++
+	var w queue.Wake // of the answer, which may come on another goroutine; the reader flushes it
 	q.Attach(as, k, &c.wake, func(id queue.ConsumerID, failure *amqp.Error) {
-		if failure == nil {
-			ch.mu.Lock()
-			k.id = id
-			ch.enroll(k)
-			ch.consumers[tag] = k
-			ch.mu.Unlock()
-			if !m.NoWait {
-				ch.reply(&c.wake, &amqp.BasicConsumeOk{ConsumerTag: tag})
-			}
+		if failure == nil && k.attached(id) && !m.NoWait {
+			k.tell(&w, &amqp.BasicConsumeOk{ConsumerTag: tag})
 		}
-		c.post(func() { ch.finish(amqp.BasicConsumeID, failure, func() {}) })
+		c.post(func() {
+			c.wake.Join(&w)
+			ch.finish(amqp.BasicConsumeID, failure, func() {})
+		})
 	})
 	return nil
 }
@@ -215,31 +212,29 @@ func (ch *channel) get(m *amqp.BasicGet) *amqp.Error {
 	k = &consumer{channel: ch, of: q, queue: q.Queue, getter: true}
 	as := broker.Consumer{Connection: c.id, Channel: ch.number, Spec: queue.ConsumerSpec{Session: ch.id, Getter: true}}
 	q.Attach(as, k, &c.wake, func(id queue.ConsumerID, failure *amqp.Error) {
-		if failure != nil {
+		if failure != nil || !k.attached(id) {
 			c.post(func() { ch.finish(amqp.BasicGetID, failure, func() {}) })
 			return
 		}
-		ch.mu.Lock()
-		k.id = id
-		ch.enroll(k)
-		if ch.getters == nil {
-			ch.getters = make(map[*broker.Queue]*consumer)
-		}
-		ch.getters[q] = k
-		ch.mu.Unlock()
-		c.post(func() { ch.getFrom(k, m.NoAck) })
+		c.post(func() {
+			if ch.state != channelOpen {
+				ch.resume()
+				return
+			}
+			ch.getFrom(k, m.NoAck)
+		})
 	})
 	return nil
 }
 
 // getFrom takes one message by a getter; the channel waits for it. The answer may come on another goroutine, when the
-// message had to be read from disk.
+// message had to be read from disk, or the queue lives elsewhere.
 func (ch *channel) getFrom(k *consumer, noAck bool) {
 	c := ch.conn
 	k.of.Get(k.id, noAck, &c.wake, func(o queue.Offered, ready uint64, ok bool) {
 		var w queue.Wake
 		if !ok {
-			ch.reply(&w, &amqp.BasicGetEmpty{})
+			k.tell(&w, &amqp.BasicGetEmpty{})
 			c.server.Counters.GetEmpty.Add(1)
 			ch.mu.Lock()
 			ch.counts.GetEmpty++
@@ -273,10 +268,7 @@ func (ch *channel) purge(m *amqp.QueuePurge) *amqp.Error {
 	ch.waiting++
 	q.Queue.Purge(&c.wake, func(n uint64) {
 		c.post(func() {
-			ch.resume()
-			if !m.NoWait {
-				ch.send(&amqp.QueuePurgeOk{MessageCount: uint32(n)})
-			}
+			ch.finish(amqp.QueuePurgeID, nil, ch.replyUnless(m.NoWait, &amqp.QueuePurgeOk{MessageCount: uint32(n)}))
 		})
 	})
 	return nil

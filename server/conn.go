@@ -341,7 +341,7 @@ const refusalPause = 3 * time.Second
 
 // send puts a method on channel 0.
 func (c *conn) send(m amqp.Method) {
-	c.putText(&c.wake, func(dst []byte) []byte { return amqp.AppendMethodFrame(dst, 0, m) })
+	c.putText(&c.wake, nil, func(dst []byte) []byte { return amqp.AppendMethodFrame(dst, 0, m) })
 }
 
 // endChannels ends all channels and what lives as long as the connection; then runs on the reader when that is done.

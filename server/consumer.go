@@ -38,6 +38,52 @@ func deliverHead(channel uint16, tag string) []byte {
 	return append(head, tag...)
 }
 
+// attached takes the queue's answer to Attach: from now on k is its channel's. If the channel has ended meanwhile, k is
+// detached again instead. It runs on any goroutine, possibly under the queue's lock.
+func (k *consumer) attached(id queue.ConsumerID) bool {
+	ch := k.channel
+	ch.mu.Lock()
+	k.id = id
+	ended := ch.ended
+	switch {
+	case ended:
+	case k.getter:
+		if ch.getters == nil {
+			ch.getters = make(map[*broker.Queue]*consumer)
+		}
+		ch.getters[k.of] = k
+	default:
+		ch.consumers[k.tag] = k
+	}
+	if !ended {
+		ch.enroll(k)
+	}
+	ch.mu.Unlock()
+	if ended {
+		k.close()
+		ch.conn.server.undoing.Go(func() {
+			var w queue.Wake
+			k.of.Detach(id, queue.Remove, &w, func() {})
+			w.Flush()
+		})
+	}
+	return !ended
+}
+
+// close has what the queue still offers be given back at once.
+func (k *consumer) close() {
+	o := &k.channel.conn.out
+	o.mu.Lock()
+	k.gone = true
+	o.mu.Unlock()
+}
+
+// tell puts an answer that is about k into the outbox, unless k's channel has ended.
+func (k *consumer) tell(w *queue.Wake, m amqp.Method) {
+	ch := k.channel
+	ch.conn.putText(w, k, func(dst []byte) []byte { return amqp.AppendMethodFrame(dst, ch.number, m) })
+}
+
 // Cancelled implements queue.Outlet: the queue is gone.
 func (k *consumer) Cancelled(w *queue.Wake) {
 	ch := k.channel

@@ -78,11 +78,12 @@ func (o *outbox) add(bytes int) (wake bool) {
 	return true
 }
 
-// putText appends what encode appends to its argument, as one unit. It returns false when the outbox is closed.
-func (c *conn) putText(w *queue.Wake, encode func(dst []byte) []byte) bool {
+// putText appends what encode appends to its argument, as one unit. It returns false when the outbox is closed, or the
+// consumer that it is about, which may be nil, is gone.
+func (c *conn) putText(w *queue.Wake, about *consumer, encode func(dst []byte) []byte) bool {
 	o := &c.out
 	o.mu.Lock()
-	if o.sealed {
+	if o.sealed || about != nil && about.gone {
 		o.mu.Unlock()
 		return false
 	}

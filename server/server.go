@@ -76,6 +76,7 @@ type Server struct {
 	conns     map[uint64]*conn
 	stopping  bool
 	running   sync.WaitGroup // listeners and connections
+	undoing   sync.WaitGroup // of those who take back what was granted to a channel that had ended
 }
 
 // New makes a Server.
@@ -200,6 +201,7 @@ func (s *Server) Shutdown(ctx context.Context) {
 	}()
 	select {
 	case <-done:
+		s.undoing.Wait()
 		return
 	case <-ctx.Done():
 	}
@@ -209,6 +211,7 @@ func (s *Server) Shutdown(ctx context.Context) {
 	}
 	s.mu.Unlock()
 	<-done
+	s.undoing.Wait()
 }
 
 // full reports whether publishes of c must wait for room. A connection that holds unacknowledged deliveries may go a
