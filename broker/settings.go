@@ -18,6 +18,13 @@ type Settings struct {
 	RouteDeadLetters   bool // whether dead letters get a routing key of their own
 	DeadLetterKey      string
 
+	// Of quorum queues; times in milliseconds, 0: none.
+	ConsumerTimeout     int64  // how long a delivery may stay unsettled; -1: as the node says
+	DisconnectedTimeout int64  // how long a consumer may be unreachable; -1: as the node says
+	RetryType           string // disabled, all, failed, returned; anything else is disabled
+	RetryMin, RetryMax  int64  // of the delay of a returned message; 0: not set
+	AtLeastOnce         bool   // dead letters stay until their targets have them
+
 	Policy, OperatorPolicy string // the names of those that count, "" if none does
 	policies               [2]*policy
 }
@@ -87,11 +94,18 @@ func argument(args amqp.Table, name string) (any, bool) {
 // none. (RabbitMQ docs: policies, "Combining"; the rules are in policyKeys.)
 func effective(typ string, args amqp.Table, user, operator *policy) *Settings {
 	s := &Settings{
-		Config:   queue.Config{TTL: -1, MaxLength: -1, MaxBytes: -1, DeliveryLimit: 20},
-		Expires:  -1,
+		Config:          queue.Config{TTL: -1, MaxLength: -1, MaxBytes: -1, DeliveryLimit: 20},
+		Expires:         -1,
+		ConsumerTimeout: -1, DisconnectedTimeout: -1,
 		policies: [2]*policy{user, operator},
 	}
 	resolve(typ, args, user, operator, func(k *policyKey, v any, _ origin) { s.set(k.name, v) })
+	if typ == Quorum {
+		if s.Config.Overflow == queue.RejectPublishDLX { // accepted, and without effect
+			s.Config.Overflow = queue.DropHead
+		}
+		s.AtLeastOnce = s.AtLeastOnce && s.DeadLetter && s.Config.Overflow == queue.RejectPublish
+	}
 	if v, ok := args.Get("x-single-active-consumer"); ok {
 		s.Config.SingleActive, _ = v.Bool()
 	}
@@ -130,6 +144,18 @@ func (s *Settings) set(key string, v any) {
 		case "reject-publish-dlx":
 			s.Config.Overflow = queue.RejectPublishDLX
 		}
+	case "consumer-timeout":
+		s.ConsumerTimeout = n
+	case "consumer-disconnected-timeout":
+		s.DisconnectedTimeout = n
+	case "delayed-retry-type":
+		s.RetryType = str
+	case "delayed-retry-min":
+		s.RetryMin = max(n, 0)
+	case "delayed-retry-max":
+		s.RetryMax = max(n, 0)
+	case "dead-letter-strategy":
+		s.AtLeastOnce = str == "at-least-once"
 	case "dead-letter-exchange":
 		s.DeadLetter, s.DeadLetterExchange = true, str
 	case "dead-letter-routing-key":

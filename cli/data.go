@@ -65,6 +65,7 @@ func (r *rooms) openData() error {
 		Alarms: &r.alarms, NoDefaults: r.cfg.Definitions.Path != "",
 		DefaultVHost: r.cfg.DefaultVHost, DefaultUser: r.cfg.DefaultUser, DefaultPass: r.cfg.DefaultPass,
 		LoopbackUsers: loopback(r.cfg), DefaultQueueType: r.cfg.DefaultQueueType, RefuseTransient: !r.cfg.PermitTransientQueues,
+		RelaxedRedeclaration: r.cfg.RelaxedRedeclaration, ConsumerTimeout: r.cfg.ConsumerTimeout.Milliseconds(),
 	})
 	if err != nil {
 		return unreadable(dir, err)

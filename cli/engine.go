@@ -61,7 +61,7 @@ func openEngine(cfg config.Config, version string, memory uint64, log *slog.Logg
 		HandshakeTimeout: cfg.HandshakeTimeout, MaxMessageSize: int(cfg.MaxMessageSize),
 		ConnectionMax: unlimited(cfg.ConnectionMax), ConsumerMax: cfg.ConsumerMaxPerChannel,
 		Mechanisms: mechanisms(cfg), AnonymousUser: cfg.AnonymousUser, AnonymousPass: cfg.AnonymousPass,
-		CertLoginFrom: "distinguished_name", Log: log,
+		RefuseGlobalQoS: !cfg.PermitGlobalQoS, CertLoginFrom: "distinguished_name", Log: log,
 	}, r.broker, r.pool, r.clock)
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel

@@ -331,6 +331,7 @@ func (g *getter) get(noAck bool) (m management.Message, ok bool) {
 	m = management.Message{Exchange: string(s.Exchange), Key: string(s.Key), Redelivered: o.o.Redelivered, Left: o.left, Body: s.AppendBody(nil)}
 	if h, err := amqp.ParseHeader(bytes.Clone(s.Header)); err == nil { // it was parsed when it was published
 		m.Properties = propertiesShown(h.Properties)
+		m.Properties.Headers = withCounts(m.Properties.Headers, &o.o)
 	}
 	g.rooms.pool.Release(o.o.Message.Ref.Slab, 1)
 	if !noAck {
@@ -352,12 +353,28 @@ func (g *getter) detach() {
 	<-done
 }
 
+// withCounts adds to headers how often the message was given out before, as deliveries to clients tell it.
+func withCounts(headers map[string]any, o *queue.Offered) map[string]any {
+	if o.Acquired == 0 && o.Failed == 0 {
+		return headers
+	}
+	if headers == nil {
+		headers = map[string]any{}
+	}
+	headers["x-acquired-count"] = int64(o.Acquired)
+	if o.Failed > 0 {
+		headers["x-delivery-count"] = int64(o.Failed)
+	}
+	return headers
+}
+
 // deaf is the outlet of a consumer to which nothing is offered.
 type deaf struct{}
 
 func (deaf) Offer([]queue.Offered, *queue.Wake) bool { return true }
 func (deaf) Cancelled(*queue.Wake)                   {}
 func (deaf) Activity(bool)                           {}
+func (deaf) TimedOut(*queue.Wake)                    {}
 
 // propertiesShown are properties in management's terms.
 func propertiesShown(p amqp.Properties) (out management.Properties) {

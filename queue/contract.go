@@ -68,6 +68,10 @@ type Outlet interface {
 	// Cancelled says that the queue has ended the consumer (the queue was deleted or failed). Called without the
 	// queue's lock.
 	Cancelled(w *Wake)
+	// TimedOut says that the queue took back some of what the consumer holds, because it was not settled in time, and gives
+	// it nothing more until all of that is settled, which then means nothing else. The consumer stays attached. Called
+	// without the queue's lock.
+	TimedOut(w *Wake)
 	// Activity says that the consumer became, or is no longer, the active one of a single-active-consumer queue.
 	// Called under the queue's lock.
 	Activity(active bool)
@@ -95,6 +99,7 @@ type ConsumerSpec struct {
 	Getter    bool   // takes messages by Get only; not counted, never selected, keeps no queue alive
 	Prefetch  uint32 // unsettled deliveries it may hold; 0 is no limit
 	Priority  int32  // higher is served first
+	Timeout   int64  // milliseconds a delivery may stay unsettled; 0: as the queue's Config says
 	Window    uint32 // deliveries handed over before Ready must be called; 0 is DefaultWindow
 	Gate      Gate   // nil: none
 }

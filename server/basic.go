@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"math"
 	"slices"
+	"strconv"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
@@ -31,7 +32,7 @@ func (ch *channel) qos(m *amqp.BasicQos) *amqp.Error {
 	if m.PrefetchSize != 0 {
 		return amqp.Errorf(amqp.NotImplemented, "prefetch_size!=0 (%d)", m.PrefetchSize)
 	}
-	if m.Global {
+	if m.Global && !ch.conn.server.options.RefuseGlobalQoS {
 		ch.setLimit(uint32(m.PrefetchCount))
 	} else {
 		ch.mu.Lock()
@@ -69,13 +70,19 @@ func (ch *channel) consume(m *amqp.BasicConsume) *amqp.Error {
 	if err != nil {
 		return err
 	}
-	priority, err := consumerPriority(q, m.Arguments)
+	spec, err := consumerSpec(q, m.Arguments)
 	if err != nil {
 		return err
 	}
-	k := &consumer{channel: ch, of: q, queue: q.Queue, tag: tag, noAck: m.NoAck, head: deliverHead(ch.number, tag)}
-	spec := queue.ConsumerSpec{Session: ch.id, NoAck: m.NoAck, Exclusive: m.Exclusive, Priority: priority, Prefetch: ch.prefetch}
-	if limit := ch.limit; limit != nil && !m.NoAck {
+	k := &consumer{channel: ch, of: q, queue: q.Queue, tag: tag, noAck: m.NoAck, timeout: spec.Timeout, head: deliverHead(ch.number, tag)}
+	spec.Session, spec.NoAck, spec.Exclusive, spec.Prefetch = ch.id, m.NoAck, m.Exclusive, ch.prefetch
+	switch limit := ch.limit; {
+	case limit == nil || m.NoAck:
+	case q.Type == broker.Quorum: // such a queue may live elsewhere, and knows no limits of channels
+		if n := uint32(limit.max.Load()); n > 0 && (spec.Prefetch == 0 || n < spec.Prefetch) {
+			spec.Prefetch = n
+		}
+	default:
 		k.gated = true
 		spec.Gate = limit
 	}
@@ -94,25 +101,34 @@ func (ch *channel) consume(m *amqp.BasicConsume) *amqp.Error {
 	return nil
 }
 
-// consumerPriority checks the arguments of a consumer and returns its x-priority.
-func consumerPriority(q *broker.Queue, args amqp.Table) (int32, *amqp.Error) {
+// consumerSpec checks the arguments of a consumer, and is what they say.
+func consumerSpec(q *broker.Queue, args amqp.Table) (spec queue.ConsumerSpec, _ *amqp.Error) {
 	invalid := func(arg, detail string) *amqp.Error {
 		return amqp.Errorf(amqp.PreconditionFailed, "invalid arg '%s' for queue '%s' in vhost '%s'%s", arg, q.Name, q.VHost.Name, detail)
 	}
+	if v, ok := args.Get("x-priority"); ok {
+		n, ok := v.Int()
+		if !ok {
+			return spec, invalid("x-priority", `: "expected integer, got `+v.TypeName()+`"`)
+		}
+		spec.Priority = int32(min(max(n, math.MinInt32), math.MaxInt32))
+	}
+	if v, ok := args.Get("x-consumer-timeout"); ok {
+		n, ok := v.Int()
+		switch {
+		case !ok:
+			return spec, invalid("x-consumer-timeout", `: "expected integer, got `+v.TypeName()+`"`)
+		case n < 0:
+			return spec, invalid("x-consumer-timeout", ": {value_negative,"+strconv.FormatInt(n, 10)+"}")
+		}
+		spec.Timeout = max(n, 1)
+	}
 	for _, arg := range [...]string{"x-stream-offset", "x-stream-filter", "x-stream-match-unfiltered", "x-consumer-timeout"} {
-		if _, ok := args.Get(arg); ok {
-			return 0, invalid(arg, " of queue type rabbit_"+q.Type+"_queue")
+		if _, ok := args.Get(arg); ok && (arg != "x-consumer-timeout" || q.Type != broker.Quorum) {
+			return spec, invalid(arg, " of queue type rabbit_"+q.Type+"_queue")
 		}
 	}
-	v, ok := args.Get("x-priority")
-	if !ok {
-		return 0, nil
-	}
-	n, ok := v.Int()
-	if !ok {
-		return 0, invalid("x-priority", `: "expected integer, got `+v.TypeName()+`"`)
-	}
-	return int32(min(max(n, math.MinInt32), math.MaxInt32)), nil
+	return spec, nil
 }
 
 // consumeReplies makes the channel wait for direct replies.

@@ -14,6 +14,7 @@ type consumer struct {
 	id      queue.ConsumerID
 	tag     string
 	handle  uint32 // index in channel.handles
+	timeout int64  // of its own for acknowledgements, milliseconds; 0: the queue's
 	noAck   bool
 	getter  bool
 	replyTo string // direct reply-to: its name; there is no queue
@@ -106,6 +107,27 @@ func (k *consumer) Cancelled(w *queue.Wake) {
 			ch.giveNotices()
 		})
 	}
+}
+
+// TimedOut implements queue.Outlet. A client that understands basic.cancel is told so that its consumer gets nothing more
+// for now; another loses the channel, as does one that fetched the message (RabbitMQ docs: consumers, "Acknowledgement
+// Timeout").
+func (k *consumer) TimedOut(*queue.Wake) {
+	c, ch := k.channel.conn, k.channel
+	c.post(func() {
+		ch.mu.Lock()
+		known := !k.getter && !k.cancelled && !ch.ended
+		ch.mu.Unlock()
+		switch {
+		case ch.state != channelOpen:
+		case known && c.capabilities.cancelNotify:
+			ch.notices = append(ch.notices, k.tag)
+			ch.giveNotices()
+		default:
+			c.raise(ch, amqp.Errorf(amqp.PreconditionFailed, "delivery acknowledgement on channel %d timed out. Timeout value used: %d ms. "+
+				"This timeout value can be configured, see consumers doc guide to learn more", ch.number, k.of.Timeout(k.timeout)))
+		}
+	})
 }
 
 // giveNotices tells the client which consumers were ended, once it has all its answers: whoever deletes a queue hears of

@@ -40,6 +40,7 @@ type Options struct {
 	Mechanisms       []string      // SASL
 	AnonymousUser    string        // whom ANONYMOUS logs in as
 	AnonymousPass    string
+	RefuseGlobalQoS  bool   // basic.qos with global counts as without, as in RabbitMQ 4.3
 	CertLoginFrom    string // where EXTERNAL finds the user name
 	Log              *slog.Logger
 }
