@@ -94,6 +94,10 @@ func (r *rooms) openData() error {
 }
 
 func (r *rooms) newQueue(q broker.NewQueue) queue.Queue {
+	if q.Type == broker.Quorum {
+		rules := queue.Rules{Levels: 32, DefaultLevel: 4, Requeue: queue.Returns, CountReturns: true, PrefetchZero: 2000, Preempt: true}
+		return r.store.NewClassic(storage.LogID(q.ID), true, rules, q.Config, q.DeadLetters)
+	}
 	if q.Type != broker.Classic {
 		return nil
 	}
