@@ -190,6 +190,7 @@ func (l *letterbox) route(scope *Scope, x *exchange.Exchange, s *Settings, lette
 	}
 	if letter.Failed {
 		dead.Flags |= queue.WasDelivered
+		dead.Failed = max(old.Failed, 1)
 	}
 	for _, q := range targets {
 		out.add(q, dead)

@@ -87,7 +87,7 @@ func newQueue(v *VHost, id QueueID, c PutQueue) *Queue {
 		Arguments: slices.Clone(c.Queue.Arguments),
 	}
 	q.Type, _ = text(q.Arguments, "x-queue-type")
-	s := effective(q.Type, q.Arguments, v.policies[0].match(q.Type, q.Name), v.policies[1].match(q.Type, q.Name))
+	s := v.effective(q.Type, q.Arguments, v.policies[0].match(q.Type, q.Name), v.policies[1].match(q.Type, q.Name))
 	q.settings.Store(s)
 	q.letters.q = q
 	q.Queue = v.broker.NewQueue(NewQueue{
@@ -111,7 +111,7 @@ func (q *Queue) reconfigure(w *queue.Wake) {
 	v.mu.RLock()
 	user, operator := v.policies[0].match(q.Type, q.Name), v.policies[1].match(q.Type, q.Name)
 	v.mu.RUnlock()
-	s, old := effective(q.Type, q.Arguments, user, operator), q.settings.Load()
+	s, old := v.effective(q.Type, q.Arguments, user, operator), q.settings.Load()
 	q.settings.Store(s)
 	if s.Config != old.Config {
 		q.Queue.Configure(s.Config, w)
@@ -124,18 +124,6 @@ func (q *Queue) reconfigure(w *queue.Wake) {
 		}
 		q.mu.Unlock()
 	}
-}
-
-// Timeout is how long, in milliseconds, a consumer may keep a delivery unsettled if it asked for own, 0: for nothing; 0 is
-// for ever. Only quorum queues mind.
-func (q *Queue) Timeout(own int64) int64 {
-	if own > 0 {
-		return own
-	}
-	if t := q.Settings().ConsumerTimeout; t >= 0 {
-		return max(t, 1)
-	}
-	return q.VHost.broker.ConsumerTimeout
 }
 
 // Exclusive reports whether the queue belongs to one connection.

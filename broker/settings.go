@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 
 	"github.com/warrenmq/warren/amqp"
@@ -17,13 +19,6 @@ type Settings struct {
 	DeadLetterExchange string
 	RouteDeadLetters   bool // whether dead letters get a routing key of their own
 	DeadLetterKey      string
-
-	// Of quorum queues; times in milliseconds, 0: none.
-	ConsumerTimeout     int64  // how long a delivery may stay unsettled; -1: as the node says
-	DisconnectedTimeout int64  // how long a consumer may be unreachable; -1: as the node says
-	RetryType           string // disabled, all, failed, returned; anything else is disabled
-	RetryMin, RetryMax  int64  // of the delay of a returned message; 0: not set
-	AtLeastOnce         bool   // dead letters stay until their targets have them
 
 	Policy, OperatorPolicy string // the names of those that count, "" if none does
 	policies               [2]*policy
@@ -94,9 +89,8 @@ func argument(args amqp.Table, name string) (any, bool) {
 // none. (RabbitMQ docs: policies, "Combining"; the rules are in policyKeys.)
 func effective(typ string, args amqp.Table, user, operator *policy) *Settings {
 	s := &Settings{
-		Config:          queue.Config{TTL: -1, MaxLength: -1, MaxBytes: -1, DeliveryLimit: 20},
-		Expires:         -1,
-		ConsumerTimeout: -1, DisconnectedTimeout: -1,
+		Config:   queue.Config{TTL: -1, MaxLength: -1, MaxBytes: -1, DeliveryLimit: 20},
+		Expires:  -1,
 		policies: [2]*policy{user, operator},
 	}
 	resolve(typ, args, user, operator, func(k *policyKey, v any, _ origin) { s.set(k.name, v) })
@@ -104,7 +98,7 @@ func effective(typ string, args amqp.Table, user, operator *policy) *Settings {
 		if s.Config.Overflow == queue.RejectPublishDLX { // accepted, and without effect
 			s.Config.Overflow = queue.DropHead
 		}
-		s.AtLeastOnce = s.AtLeastOnce && s.DeadLetter && s.Config.Overflow == queue.RejectPublish
+		s.Config.KeepDiscards = s.Config.KeepDiscards && s.DeadLetter && s.Config.Overflow == queue.RejectPublish
 	}
 	if v, ok := args.Get("x-single-active-consumer"); ok {
 		s.Config.SingleActive, _ = v.Bool()
@@ -117,6 +111,29 @@ func effective(typ string, args amqp.Table, user, operator *policy) *Settings {
 	}
 	if operator != nil {
 		s.OperatorPolicy = operator.Name
+	}
+	return s
+}
+
+// delayTypes are the values of delayed-retry-type; anything else is disabled.
+var delayTypes = map[string]queue.DelayType{"all": queue.DelayAll, "failed": queue.DelayFailed, "returned": queue.DelayReturned}
+
+// DelayedRetry says in RabbitMQ's words how returned messages are delayed.
+func (s *Settings) DelayedRetry() string {
+	c := &s.Config
+	for name, t := range delayTypes {
+		if t == c.DelayType && c.DelayMin > 0 {
+			return fmt.Sprintf("%s (min: %dms, max: %dms)", name, c.DelayMin, cmp.Or(c.DelayMax, c.DelayMin))
+		}
+	}
+	return "disabled"
+}
+
+// effective works out the settings of a queue of this virtual host.
+func (v *VHost) effective(typ string, args amqp.Table, user, operator *policy) *Settings {
+	s := effective(typ, args, user, operator)
+	if typ == Quorum && s.Config.ConsumerTimeout == 0 {
+		s.Config.ConsumerTimeout = v.broker.ConsumerTimeout
 	}
 	return s
 }
@@ -145,17 +162,15 @@ func (s *Settings) set(key string, v any) {
 			s.Config.Overflow = queue.RejectPublishDLX
 		}
 	case "consumer-timeout":
-		s.ConsumerTimeout = n
-	case "consumer-disconnected-timeout":
-		s.DisconnectedTimeout = n
+		s.Config.ConsumerTimeout = max(n, 1) // 0 there is for ever
 	case "delayed-retry-type":
-		s.RetryType = str
+		s.Config.DelayType = delayTypes[str]
 	case "delayed-retry-min":
-		s.RetryMin = max(n, 0)
+		s.Config.DelayMin = max(n, 0)
 	case "delayed-retry-max":
-		s.RetryMax = max(n, 0)
+		s.Config.DelayMax = max(n, 0)
 	case "dead-letter-strategy":
-		s.AtLeastOnce = str == "at-least-once"
+		s.Config.KeepDiscards = str == "at-least-once"
 	case "dead-letter-exchange":
 		s.DeadLetter, s.DeadLetterExchange = true, str
 	case "dead-letter-routing-key":

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -361,7 +362,7 @@ func withCounts(headers map[string]any, o *queue.Offered) map[string]any {
 	if headers == nil {
 		headers = map[string]any{}
 	}
-	headers["x-acquired-count"] = int64(o.Acquired)
+	headers["x-acquired-count"] = int64(cmp.Or(o.Acquired, o.Failed)) // as server.counted has it
 	if o.Failed > 0 {
 		headers["x-delivery-count"] = int64(o.Failed)
 	}

@@ -99,7 +99,6 @@ type ConsumerSpec struct {
 	Getter    bool   // takes messages by Get only; not counted, never selected, keeps no queue alive
 	Prefetch  uint32 // unsettled deliveries it may hold; 0 is no limit
 	Priority  int32  // higher is served first
-	Timeout   int64  // milliseconds a delivery may stay unsettled; 0: as the queue's Config says
 	Window    uint32 // deliveries handed over before Ready must be called; 0 is DefaultWindow
 	Gate      Gate   // nil: none
 	Timeout   int64  // milliseconds to settle a delivery in; 0: Config.ConsumerTimeout. Classic queues know none

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"cmp"
+
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/queue"
@@ -125,7 +127,7 @@ func (k *consumer) TimedOut(*queue.Wake) {
 			ch.giveNotices()
 		default:
 			c.raise(ch, amqp.Errorf(amqp.PreconditionFailed, "delivery acknowledgement on channel %d timed out. Timeout value used: %d ms. "+
-				"This timeout value can be configured, see consumers doc guide to learn more", ch.number, k.of.Timeout(k.timeout)))
+				"This timeout value can be configured, see consumers doc guide to learn more", ch.number, cmp.Or(k.timeout, k.of.Settings().Config.ConsumerTimeout)))
 		}
 	})
 }

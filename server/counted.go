@@ -1,6 +1,8 @@
 package server
 
 import (
+	"cmp"
+
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/queue"
 )
@@ -14,8 +16,9 @@ func (wr *writer) counted(o *queue.Offered, stored []byte) []byte {
 	if err != nil { // it was parsed when it was published
 		return nil
 	}
+	acquired := cmp.Or(o.Acquired, o.Failed) // a dead letter brings along what failed where it comes from
 	edits := [2]amqp.Edit{
-		{Key: "x-acquired-count", Value: amqp.Int64Value(int64(o.Acquired))},
+		{Key: "x-acquired-count", Value: amqp.Int64Value(int64(acquired))},
 		{Key: "x-delivery-count", Value: amqp.Int64Value(int64(o.Failed))},
 	}
 	n := len(edits)
