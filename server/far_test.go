@@ -22,6 +22,7 @@ type far struct {
 	more sync.Cond
 	held bool
 	n    uint64
+	out  queue.Outlet // attached last
 }
 
 func newFar(t testing.TB) *far {
@@ -42,6 +43,13 @@ func (f *far) release() {
 	f.held = false
 	f.more.Broadcast()
 	f.mu.Unlock()
+}
+
+// last is the consumer attached last.
+func (f *far) last() queue.Outlet {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.out
 }
 
 // rest returns when no call is on its way.
@@ -117,6 +125,9 @@ func (q *farQueue) Publish(b *queue.Batch, _ *queue.Wake) {
 }
 
 func (q *farQueue) Attach(spec queue.ConsumerSpec, out queue.Outlet, _ *queue.Wake, done func(queue.ConsumerID, error)) {
+	q.far.mu.Lock()
+	q.far.out = out
+	q.far.mu.Unlock()
 	q.later(func(w *queue.Wake) { q.Classic.Attach(spec, out, w, done) })
 }
 
