@@ -232,13 +232,7 @@ func (ch *channel) get(m *amqp.BasicGet) *amqp.Error {
 			c.post(func() { ch.finish(amqp.BasicGetID, failure, func() {}) })
 			return
 		}
-		c.post(func() {
-			if ch.state != channelOpen {
-				ch.resume()
-				return
-			}
-			ch.getFrom(k, m.NoAck)
-		})
+		c.post(func() { ch.getFrom(k, m.NoAck) })
 	})
 	return nil
 }

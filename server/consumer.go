@@ -63,7 +63,6 @@ func (k *consumer) attached(id queue.ConsumerID) bool {
 	}
 	ch.mu.Unlock()
 	if ended {
-		k.close()
 		ch.conn.server.undoing.Go(func() {
 			var w queue.Wake
 			k.of.Detach(id, queue.Remove, &w, func() {})
