@@ -32,7 +32,7 @@ func (l *letterbox) Discard(ds []queue.DeadLetter, w *queue.Wake, arrived func()
 	if !l.q.Settings().DeadLetter {
 		release := queue.Releaser{Pool: b.Pool}
 		for i := range ds {
-			b.Counters.deadDropped[ds[i].Reason].Add(1)
+			b.Counters.deadDropped[typeIndex(l.q.Type)][ds[i].Reason].Add(1)
 			release.Add(ds[i].Message.Ref.Slab)
 		}
 		release.Flush()
@@ -128,7 +128,7 @@ func (l *letterbox) send(letters []queue.DeadLetter, w *queue.Wake) {
 	scope := l.q.VHost.Begin()
 	x := scope.Exchange(out.exchange)
 	for i := range letters {
-		b.Counters.deadLettered[letters[i].Reason].Add(1)
+		b.Counters.deadLettered[typeIndex(l.q.Type)][letters[i].Reason].Add(1)
 		if x == nil || !l.route(scope, x, settings, &letters[i], out) {
 			b.Counters.DeadLettersUnrouted.Add(1)
 		}

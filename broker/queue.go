@@ -126,6 +126,16 @@ func (q *Queue) reconfigure(w *queue.Wake) {
 	}
 }
 
+// Counts are what declare-ok tells: how many messages are ready, and how many consumers there are. A quorum queue with a single
+// active consumer has no others, as RabbitMQ counts.
+func (q *Queue) Counts() (messages, consumers uint64) {
+	s := q.Stats()
+	if q.Type == Quorum && q.Settings().Config.SingleActive {
+		return s.Ready, min(s.Consumers, 1)
+	}
+	return s.Ready, s.Consumers
+}
+
 // Exclusive reports whether the queue belongs to one connection.
 func (q *Queue) Exclusive() bool { return q.Owner != 0 }
 

@@ -74,7 +74,7 @@ func (ch *channel) consume(m *amqp.BasicConsume) *amqp.Error {
 	if err != nil {
 		return err
 	}
-	k := &consumer{channel: ch, of: q, queue: q.Queue, tag: tag, noAck: m.NoAck, timeout: spec.Timeout, head: deliverHead(ch.number, tag)}
+	k := &consumer{channel: ch, of: q, queue: q.Queue, tag: tag, noAck: m.NoAck, quorum: q.Type == broker.Quorum, timeout: spec.Timeout, head: deliverHead(ch.number, tag)}
 	spec.Session, spec.NoAck, spec.Exclusive, spec.Prefetch = ch.id, m.NoAck, m.Exclusive, ch.prefetch
 	switch limit := ch.limit; {
 	case limit == nil || m.NoAck:
@@ -225,7 +225,7 @@ func (ch *channel) get(m *amqp.BasicGet) *amqp.Error {
 		ch.getFrom(k, m.NoAck)
 		return nil
 	}
-	k = &consumer{channel: ch, of: q, queue: q.Queue, getter: true}
+	k = &consumer{channel: ch, of: q, queue: q.Queue, quorum: q.Type == broker.Quorum, getter: true}
 	as := broker.Consumer{Connection: c.id, Channel: ch.number, Spec: queue.ConsumerSpec{Session: ch.id, Getter: true}}
 	q.Attach(as, k, &c.wake, func(id queue.ConsumerID, failure *amqp.Error) {
 		if failure != nil || !k.attached(id) {
@@ -246,15 +246,14 @@ func (ch *channel) getFrom(k *consumer, noAck bool) {
 		if !ok {
 			k.tell(&w, &amqp.BasicGetEmpty{})
 			c.server.Counters.GetEmpty.Add(1)
+			if k.quorum {
+				c.server.Counters.OfQuorum.GetEmpty.Add(1)
+			}
 			ch.mu.Lock()
 			ch.counts.GetEmpty++
 			ch.mu.Unlock()
 		} else {
-			it := item{kind: itemGetOk, channel: ch, offered: o, size: uint32(min(ready, 1<<32-1))}
-			if !noAck {
-				it.consumer = k
-			}
-			c.put(&w, it)
+			c.put(&w, item{kind: itemGetOk, channel: ch, consumer: k, noAck: noAck, offered: o, size: uint32(min(ready, 1<<32-1))})
 		}
 		w.Flush()
 		c.post(ch.resume)

@@ -67,6 +67,8 @@ type conn struct {
 	published published
 	acked     uint64 // acknowledgements of the batch
 
+	ackedQuorum uint64 // those of them for quorum queues
+
 	out    outbox
 	writer writer
 	mail   mailbox
@@ -140,7 +142,8 @@ func (c *conn) flush() {
 	c.addPublished()
 	if c.acked > 0 {
 		c.server.Counters.Acked.Add(c.acked)
-		c.acked = 0
+		c.server.Counters.OfQuorum.Acked.Add(c.ackedQuorum)
+		c.acked, c.ackedQuorum = 0, 0
 	}
 	c.wake.Flush()
 }

@@ -18,6 +18,7 @@ type consumer struct {
 	handle  uint32 // index in channel.handles
 	timeout int64  // of its own for acknowledgements, milliseconds; 0: the queue's
 	noAck   bool
+	quorum  bool // the queue is a quorum queue
 	getter  bool
 	replyTo string // direct reply-to: its name; there is no queue
 	gated   bool   // counts for the channel's limit

@@ -36,7 +36,7 @@ type itemKind uint8
 const (
 	itemText    itemKind = iota // size octets of text
 	itemDeliver                 // to consumer
-	itemGetOk                   // to channel; size is the number of messages left
+	itemGetOk                   // to channel, by consumer; size is the number of messages left
 	itemConfirm                 // ask channel for what is confirmed
 	itemRetire                  // nothing more comes for consumer: its handle is free when all is acknowledged
 )
@@ -48,6 +48,7 @@ type item struct {
 	channel  *channel
 	size     uint32
 	kind     itemKind
+	noAck    bool // of itemGetOk
 }
 
 const (

@@ -190,6 +190,9 @@ func (c *conn) deliver(ch *channel, items []item, release *queue.Releaser) (n in
 			continue
 		}
 		ch.tag++
+		if k.quorum {
+			c.writer.written.ofQuorum.count(k.noAck, o.Redelivered)
+		}
 		if k.noAck {
 			noAck++
 		} else {
@@ -204,7 +207,7 @@ func (c *conn) deliver(ch *channel, items []item, release *queue.Releaser) (n in
 		ch.counts.DeliveredNoAck += uint64(noAck)
 		ch.counts.Delivered += uint64(n - noAck)
 		ch.counts.Redelivered += uint64(redelivered)
-		t := &c.writer.written
+		t := &c.writer.written.handed
 		t.noAck += uint64(noAck)
 		t.delivered += uint64(n - noAck)
 		t.redelivered += uint64(redelivered)
@@ -221,18 +224,19 @@ func (c *conn) getOk(it *item, release *queue.Releaser) {
 		return
 	}
 	ch.tag++
-	t := &c.writer.written
-	if it.consumer != nil {
+	noAck := it.noAck
+	c.writer.written.handed.countGet(noAck, it.offered.Redelivered)
+	if it.consumer.quorum {
+		c.writer.written.ofQuorum.countGet(noAck, it.offered.Redelivered)
+	}
+	if noAck {
+		ch.counts.GotNoAck++
+	} else {
 		ch.note(it.consumer, it.offered.ID)
 		ch.counts.Got++
-		t.got++
-	} else {
-		ch.counts.GotNoAck++
-		t.gotNoAck++
 	}
 	if it.offered.Redelivered {
 		ch.counts.Redelivered++
-		t.redelivered++
 	}
 	head := [11]byte{amqp.FrameMethod, byte(ch.number >> 8), byte(ch.number), 0, 0, 0, 0, 0, 60, 0, 71}
 	var tail [4]byte
