@@ -140,23 +140,14 @@ func (b *Broker) DeleteVHost(name string, done func(existed bool, err error)) {
 			done(false, r.refused)
 			return
 		}
-		var w queue.Wake
-		left := len(r.queues) + 1
-		var mu sync.Mutex
-		one := func() {
-			mu.Lock()
-			left--
-			last := left == 0
-			mu.Unlock()
-			if last {
-				b.Sync(func(err *amqp.Error) { done(r.existed, orNil(err)) })
-			}
-		}
 		for _, q := range r.queues {
 			q.end()
-			q.Queue.Delete(false, false, &w, func(uint64, error) { one() })
 		}
-		one()
-		w.Flush()
+		b.Sync(func(err *amqp.Error) {
+			for _, q := range r.queues {
+				q.forget(err)
+			}
+			done(r.existed, orNil(err))
+		})
 	})
 }

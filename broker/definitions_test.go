@@ -15,7 +15,7 @@ import (
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/exchange"
 	"github.com/warrenmq/warren/queue"
-	"github.com/warrenmq/warren/storage/crashfs"
+	"github.com/warrenmq/warren/storage"
 	"github.com/warrenmq/warren/test/seeds"
 )
 
@@ -188,7 +188,7 @@ func TestHashOfOldVersions(t *testing.T) {
 func TestExportIsFixedPoint(t *testing.T) {
 	seed := seeds.Of(t)
 	r := rand.New(rand.NewPCG(seed, 0))
-	d := openDisk(t, crashfs.New())
+	d := openDisk(t, storage.NewFaultFS(1))
 	for range 20 {
 		for range 150 {
 			d.change(r)

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	"github.com/warrenmq/warren/exchange"
 	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/storage"
-	"github.com/warrenmq/warren/storage/crashfs"
 	"github.com/warrenmq/warren/test/seeds"
 )
 
@@ -22,7 +20,7 @@ import (
 type disk struct {
 	testing.TB
 	*Broker
-	fs      *crashfs.FS
+	fs      *storage.FaultFS
 	db      *storage.DB
 	clock   *queue.Clock
 	made    []NewQueue // queues made since the start
@@ -30,7 +28,7 @@ type disk struct {
 	refused string // queue type that the node cannot run
 }
 
-func openDisk(t testing.TB, fs *crashfs.FS) *disk {
+func openDisk(t testing.TB, fs *storage.FaultFS) *disk {
 	t.Helper()
 	d := &disk{TB: t, fs: fs}
 	if err := d.open(); err != nil {
@@ -86,7 +84,7 @@ func (d *disk) restart() {
 // crash cuts the power; what was being written may or may not be there.
 func (d *disk) crash(r *rand.Rand) {
 	d.Helper()
-	after := d.fs.Crash(r)
+	after := d.fs.Image(r.Uint64())
 	d.stop() // which the disk we go on with knows nothing of
 	d.fs = after
 	if err := d.open(); err != nil {
@@ -262,7 +260,7 @@ func (d *disk) change(r *rand.Rand) {
 func TestRestart(t *testing.T) {
 	seed := seeds.Of(t)
 	r := rand.New(rand.NewPCG(seed, 0))
-	d := openDisk(t, crashfs.New())
+	d := openDisk(t, storage.NewFaultFS(1))
 	most := 0
 	for range 30 {
 		for range r.IntN(100) {
@@ -311,7 +309,7 @@ func (d *disk) oneQueueOnce() {
 func TestPowerCut(t *testing.T) {
 	seed := seeds.Of(t)
 	r := rand.New(rand.NewPCG(seed, 0))
-	d := openDisk(t, crashfs.New())
+	d := openDisk(t, storage.NewFaultFS(1))
 	given := map[QueueID]bool{}
 	behind := 0
 	for round := range 40 {
@@ -358,13 +356,12 @@ func TestPowerCut(t *testing.T) {
 // TestAnswerIsDurable: what an actor that does not pipeline hears is durable, and so is what one hears who finds what another
 // has just made.
 func TestAnswerIsDurable(t *testing.T) {
-	d := openDisk(t, crashfs.New())
+	d := openDisk(t, storage.NewFaultFS(1))
 	hold := make(chan bool)
-	d.fs.Fail(func(op, name string) error {
-		if op == "sync" {
+	d.fs.Observe(func(e storage.Event) {
+		if e.Op == storage.OpSync {
 			<-hold
 		}
-		return nil
 	})
 	v := d.VHost("/")
 	declare := func(a Actor) chan *amqp.Error {
@@ -400,7 +397,7 @@ func TestAnswerIsDurable(t *testing.T) {
 }
 
 func TestDiskFull(t *testing.T) {
-	d := openDisk(t, crashfs.New())
+	d := openDisk(t, storage.NewFaultFS(1))
 	v := d.VHost("/")
 	declare := func(name string, exclusive bool) *amqp.Error {
 		return await(func(done func(*amqp.Error)) {
@@ -411,7 +408,7 @@ func TestDiskFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := d.state()
-	d.fs.SetFree(1 << 20)
+	d.fs.SetSpace(1 << 20)
 	if err := declare("late", false); code(err) != amqp.InternalError || !strings.Contains(err.Text, "no space left") {
 		t.Errorf("declare: %v", err)
 	}
@@ -435,14 +432,10 @@ func TestDiskFull(t *testing.T) {
 }
 
 func TestStoreFails(t *testing.T) {
-	d := openDisk(t, crashfs.New())
+	d := openDisk(t, storage.NewFaultFS(1))
 	v := d.VHost("/")
-	d.fs.Fail(func(op, name string) error {
-		if op == "sync" || op == "write" {
-			return syscall.EIO
-		}
-		return nil
-	})
+	d.fs.Inject(storage.Fault{Op: storage.OpSync, Times: -1})
+	d.fs.Inject(storage.Fault{Op: storage.OpWrite, Times: -1})
 	declare := func(name string) *amqp.Error {
 		return await(func(done func(*amqp.Error)) {
 			v.DeclareQueue(Actor{}, QueueDeclaration{Name: name, Durable: true}, func(_ *Queue, err *amqp.Error) { done(err) })
@@ -463,7 +456,7 @@ func TestStoreFails(t *testing.T) {
 	if d.stop() == nil {
 		t.Error("closed without an error")
 	}
-	d.fs.Fail(nil)
+	d.fs.Heal()
 	if err := d.open(); err != nil {
 		t.Fatal(err)
 	}
@@ -478,7 +471,7 @@ func TestNewerStore(t *testing.T) {
 			b.Set(appendKey('x', "/", "x"), AppendCommand(nil, PutExchange{"/", exchange.Declaration{Name: "x", Type: "x-new"}}))
 		},
 	} {
-		d := openDisk(t, crashfs.New())
+		d := openDisk(t, storage.NewFaultFS(1))
 		var b storage.Batch
 		change(&b)
 		if err := d.db.Commit(&b, true); err != nil {
@@ -495,7 +488,7 @@ func TestNewerStore(t *testing.T) {
 
 // TestMillionIDs: ids are set aside before those that are there run out.
 func TestMillionIDs(t *testing.T) {
-	d := openDisk(t, crashfs.New())
+	d := openDisk(t, storage.NewFaultFS(1))
 	d.lastQueue.Add(idBlock - 2)
 	declare := func(name string) *amqp.Error {
 		return await(func(done func(*amqp.Error)) {

@@ -240,7 +240,8 @@ func (q *Queue) Get(c queue.ConsumerID, noAck bool, w *queue.Wake, done func(o q
 }
 
 // delete ends the queue and takes it out of the topology, or does neither: queue.ErrNotEmpty, queue.ErrInUse, or an
-// *amqp.Error if that could not be stored. w is used before the method returns only.
+// *amqp.Error if that could not be stored. The consumers of a durable queue are cancelled before Broker.Sync calls who asks it
+// in done. w is used before the method returns only.
 func (q *Queue) delete(ifUnused, ifEmpty bool, w *queue.Wake, done func(n uint64, err error)) {
 	b := q.VHost.broker
 	c := DeleteQueue{VHost: q.VHost.Name, Name: q.Name, ID: q.ID, Soft: q.Owner != 0}
@@ -276,9 +277,23 @@ func (q *Queue) delete(ifUnused, ifEmpty bool, w *queue.Wake, done func(n uint64
 				done(0, r.refused)
 				return
 			}
+			if q.Durable {
+				b.Sync(q.forget)
+			}
 			done(n, nil)
 		})
 	})
+}
+
+// forget ends the queue behind a Queue that was taken out of the topology, once that is durable: a crash before brings the
+// queue back, and it must have everything then.
+func (q *Queue) forget(err *amqp.Error) {
+	if err != nil { // the store has failed, and the node is about to end
+		return
+	}
+	var w queue.Wake
+	q.Queue.Forget(&w)
+	w.Flush()
 }
 
 // await registers retry if it is being decided whether the queue ends. Otherwise, with begin, that is being decided from

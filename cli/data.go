@@ -48,7 +48,10 @@ func (r *rooms) openData() error {
 		return gave
 	}
 	fatal := func(err error) {
-		r.log.Error("metadata cannot be written any more; restart the node when the disk is well", "error", err.Error())
+		select {
+		case r.failed <- err:
+		default: // nobody listens
+		}
 	}
 	warn := func(err error) { r.log.Warn("metadata", "error", err.Error()) }
 	if r.db, err = openMetadata(storage.Roomy(fs, noSpace), dir, storage.DBOptions{Failed: fatal, Warn: warn}); err != nil {

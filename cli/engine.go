@@ -32,6 +32,7 @@ type rooms struct {
 	server   *server.Server
 	log      *slog.Logger
 	unlock   func()
+	failed   chan error // why the database takes no more writes; one slot
 	serving  atomic.Bool
 	watching sync.WaitGroup
 	cancel   context.CancelFunc
@@ -43,17 +44,27 @@ const trimEvery = 5 * time.Second
 // openEngine joins the rooms.
 func openEngine(cfg config.Config, version string, memory uint64, log *slog.Logger) (engine, error) {
 	r := &rooms{cfg: cfg, pool: queue.NewPool(int64(cfg.MemoryBound)), clock: queue.NewClock(), log: log}
+	if err := r.open(version, memory); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// open joins them on the data directory.
+func (r *rooms) open(version string, memory uint64) error {
+	cfg, log := r.cfg, r.log
+	r.failed = make(chan error, 1)
 	if err := r.openData(); err != nil {
 		r.closeData()
-		return nil, err
+		return err
 	}
 	if err := r.seed(); err != nil {
 		r.closeData()
-		return nil, err
+		return err
 	}
 	if err := r.importDefinitions(); err != nil {
 		r.closeData()
-		return nil, err
+		return err
 	}
 	r.server = server.New(server.Options{
 		Product: cfg.Product, Version: version, ClusterName: cfg.ClusterName,
@@ -69,7 +80,7 @@ func openEngine(cfg config.Config, version string, memory uint64, log *slog.Logg
 	w := r.watch(memory)
 	w.look(time.Now())
 	r.watching.Go(func() { w.run(ctx) })
-	return r, nil
+	return nil
 }
 
 // seed gives the default user, when it was made just now, the permissions and tags of the configuration.
@@ -116,6 +127,9 @@ func (r *rooms) Listen(address string, secure bool) (net.Addr, error) {
 	t := r.cfg.TLS
 	return r.server.ListenTLS(address, server.TLSFiles{Cert: t.CertFile, Key: t.KeyFile, CA: t.CAFile, Verify: t.Verify, Require: t.RequireCert})
 }
+
+// Failed implements engine.
+func (r *rooms) Failed() <-chan error { return r.failed }
 
 // Stop implements engine.
 func (r *rooms) Stop(ctx context.Context) error {

@@ -9,6 +9,7 @@ const (
 	exitNoUser      = 67 // there is no such user
 	exitUnavailable = 69 // no node answers, or a check failed
 	exitSoftware    = 70 // the node failed
+	exitDisk        = 74 // the disk failed, and the node stopped
 	exitTemporary   = 75 // it took too long
 	exitPermission  = 77 // wrong credentials, or not allowed
 	exitConfig      = 78 // the configuration is wrong

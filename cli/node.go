@@ -24,6 +24,8 @@ type engine interface {
 	management.Broker
 	// Listen accepts AMQP connections on an address until Stop, and returns the address it got. With secure set, TLS comes first.
 	Listen(address string, secure bool) (net.Addr, error)
+	// Failed hears, once, why the engine cannot go on: what it keeps cannot be kept any more. It must be stopped then.
+	Failed() <-chan error
 	// Stop closes the addresses, tells every client that the node goes down, and returns when all are gone; those who have not gone when
 	// ctx ends are cut off.
 	Stop(ctx context.Context) error

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -104,6 +103,8 @@ func (p *program) serve(cfg config.Config, warnings []string) error {
 		defer cancel()
 		_ = node.stop(ctx) // the listener's error is the one to tell
 		return &failure{code: exitSoftware, text: err.Error(), err: err}
+	case err := <-node.engine.Failed():
+		return diskFailed(node, err, log)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
@@ -124,6 +125,23 @@ func (p *program) serve(cfg config.Config, warnings []string) error {
 		}
 		return &failure{code: code, text: "stopped at once by a second signal"}
 	}
+}
+
+// diskFailed ends a node whose metadata cannot be written any more. Clients are told, and the journal gets what it can still
+// take. Where the disk holds even that up, the process ends all the same: what was confirmed is safe.
+func diskFailed(n *node, err error, log *slog.Logger) error {
+	log.Error("the disk failed: metadata cannot be written any more; the node stops, and starts again when the disk is well", "error", err.Error())
+	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+	defer cancel()
+	stopped := make(chan error, 1)
+	go func() { stopped <- n.stop(ctx) }()
+	select {
+	case <-stopped: // not in good order; that is no news
+	case <-time.After(stopTime + stopTime/2):
+		log.Warn("the disk does not answer: the node ends without it")
+	}
+	return &failure{code: exitDisk, text: "the node stopped because the disk failed: " + err.Error(), err: err,
+		remedy: "Nothing that was confirmed is lost. Repair the disk and start the node again."}
 }
 
 // announce tells a person at a terminal what runs where.
@@ -151,47 +169,6 @@ func (p *program) announce(cfg config.Config, n *node) {
 		line("settings", cfg.File)
 	}
 }
-
-// openLog makes the log that a configuration asks for.
-func openLog(l config.Log, console io.Writer) (*slog.Logger, func(), error) {
-	var handlers []slog.Handler
-	add := func(w io.Writer, name string, json bool) {
-		level, ok := logLevels[name]
-		if !ok {
-			return // none
-		}
-		o := &slog.HandlerOptions{Level: level}
-		if json {
-			handlers = append(handlers, slog.NewJSONHandler(w, o))
-		} else {
-			handlers = append(handlers, slog.NewTextHandler(w, o))
-		}
-	}
-	if l.Console {
-		add(console, l.ConsoleLevel, l.ConsoleJSON)
-	}
-	done := func() {}
-	if l.File != "" {
-		path := l.File
-		if l.Dir != "" && !filepath.IsAbs(path) {
-			path = filepath.Join(l.Dir, path)
-		}
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
-		if err != nil {
-			return nil, nil, err
-		}
-		add(f, l.FileLevel, l.FileJSON)
-		done = func() { _ = f.Close() } // nothing is written any more that could be lost
-	}
-	if len(handlers) == 0 {
-		return slog.New(slog.DiscardHandler), done, nil
-	}
-	return slog.New(slog.NewMultiHandler(handlers...)), done, nil
-}
-
-// logLevels are RabbitMQ's; those that slog does not name lie between or above its own.
-var logLevels = map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "notice": slog.LevelInfo + 2, "warning": slog.LevelWarn,
-	"error": slog.LevelError, "critical": slog.LevelError + 4, "alert": slog.LevelError + 8, "emergency": slog.LevelError + 12}
 
 // refusedListener explains why an address cannot be listened on.
 func refusedListener(what, address, flag string, err error) *failure {

@@ -31,6 +31,7 @@ type hollow struct {
 	cfg     config.Config
 	version string
 	linger  chan struct{} // if not nil, Stop waits for it
+	failed  chan error
 
 	secure    []bool
 	listeners []net.Listener
@@ -57,6 +58,8 @@ func (h *hollow) Listen(address string, secure bool) (net.Addr, error) {
 	}()
 	return l.Addr(), nil
 }
+
+func (h *hollow) Failed() <-chan error { return h.failed }
 
 func (h *hollow) Stop(ctx context.Context) error {
 	h.mu.Lock()

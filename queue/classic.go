@@ -3,6 +3,7 @@ package queue
 import (
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/warrenmq/warren/storage"
 )
@@ -51,6 +52,7 @@ type Classic struct {
 	consumers   map[ConsumerID]Outlet
 	fx          Effects
 	offers      []Offered
+	closing     bool // to be deleted: nobody attaches any more
 	deleted     bool
 	continuing  bool
 	appointment Appointment
@@ -71,9 +73,11 @@ type Classic struct {
 	limbo      []leaving    // dead letters that have left and not arrived
 	lastLeft   uint64       // ticket given out last in limbo
 	leftBefore uint64       // the same, when the running flush began
-	gone       []SeqRange   // of the last command
-	got        Seq          // settled by a Get
-	waiting    []func()     // gets that wait for what is read
+	parting    func(*Wake)  // runs when the letters up to lastParted have arrived; nil: nobody waits
+	lastParted uint64
+	gone       []SeqRange // of the last command
+	got        Seq        // settled by a Get
+	waiting    []func()   // gets that wait for what is read
 }
 
 // maxLocked is how many messages are handled before the lock is given to others.
@@ -92,13 +96,29 @@ func (q *Classic) goOn() {
 	var w Wake
 	for more := true; more; {
 		more = false
+		begun := time.Now()
 		q.do(&w, nil, func(now Time, fx *Effects) {
 			q.state.Continue(now, fx)
 			more = fx.More
 			q.continuing = more
 		})
 		w.Flush()
+		if more {
+			time.Sleep(q.rest(time.Since(begun)))
+		}
 	}
+}
+
+// strainedRest is the rest while dead letters come faster than memory and journal get rid of them.
+const strainedRest = 10 * time.Millisecond
+
+// rest is for how long a queue that expires or drops a great many messages should do nothing after a step that took worked:
+// so it takes at most half a core from everybody else, and not the room that publishers need.
+func (q *Classic) rest(worked time.Duration) time.Duration {
+	if q.pool.InUse() > q.pool.Bound()/8*5 || q.store != nil && q.store.journal.Backlog() > maxUnsynced/4 {
+		return max(worked, strainedRest)
+	}
+	return worked
 }
 
 // Tick is called by the clock when something is due.
@@ -166,7 +186,7 @@ func (q *Classic) Attach(spec ConsumerSpec, out Outlet, w *Wake, done func(Consu
 	id, err := ConsumerID(0), ErrDeleted
 	now := q.clock.Now()
 	q.mu.Lock()
-	if q.deleted {
+	if q.closing {
 		q.mu.Unlock()
 		done(0, err)
 		return
@@ -252,26 +272,54 @@ func (q *Classic) Configure(c Config, w *Wake) {
 	q.do(w, nil, func(now Time, fx *Effects) { q.state.Configure(now, c, fx) })
 }
 
-// Delete implements Queue.
+// Delete implements Queue. Errors: ErrNotEmpty, ErrInUse, ErrDeleted.
 func (q *Classic) Delete(ifUnused, ifEmpty bool, w *Wake, done func(uint64, error)) {
 	q.mu.Lock()
-	var ready uint64
+	ready := q.state.Stats().Ready
 	var err error
 	switch {
-	case q.deleted:
-	case ifEmpty && q.state.Stats().Ready > 0:
+	case q.closing:
+		err = ErrDeleted
+	case ifEmpty && ready > 0:
 		err = ErrNotEmpty
 	case ifUnused && q.state.Stats().Consumers > 0:
 		err = ErrInUse
-	default:
-		ready = q.state.Stats().Ready
-		q.deleted = true
 	}
-	if !q.deleted || err != nil {
+	if err != nil {
 		q.mu.Unlock()
 		done(0, err)
 		return
 	}
+	q.closing = true
+	q.mu.Unlock()
+	if q.store == nil || !q.durable {
+		consumers := q.end()
+		done(ready, nil)
+		for _, out := range consumers {
+			out.Cancelled(w)
+		}
+		return
+	}
+	q.whenSettled(w, func(w *Wake) {
+		q.store.confirms.add(q.store.journal.Appended(), whenSynced(func() { done(ready, nil) }), []Range{{1, 1}}, w)
+	})
+}
+
+// Forget implements Queue.
+func (q *Classic) Forget(w *Wake) {
+	for _, out := range q.end() {
+		out.Cancelled(w)
+	}
+}
+
+// end drops what the queue has and returns its consumers.
+func (q *Classic) end() map[ConsumerID]Outlet {
+	q.mu.Lock()
+	if q.deleted {
+		q.mu.Unlock()
+		return nil
+	}
+	q.deleted, q.closing = true, true
 	consumers := q.consumers
 	q.consumers = nil
 	log := q.log
@@ -279,6 +327,8 @@ func (q *Classic) Delete(ifUnused, ifEmpty bool, w *Wake, done func(uint64, erro
 	q.clock.Drop(&q.appointment)
 	waiting := q.waiting
 	q.waiting = nil
+	parting := q.parting
+	q.parting = nil
 	q.mu.Unlock()
 	if q.store != nil {
 		q.store.forget(q)
@@ -291,20 +341,12 @@ func (q *Classic) Delete(ifUnused, ifEmpty bool, w *Wake, done func(uint64, erro
 	for _, retry := range waiting {
 		retry()
 	}
-	q.whenSafe(w, func() { done(ready, nil) })
-	for _, out := range consumers {
-		out.Cancelled(w)
+	if parting != nil {
+		var w Wake
+		parting(&w)
+		w.Flush()
 	}
-}
-
-// whenSafe runs f when everything that the journal has been told is on disk: what a queue has sent elsewhere must be there
-// before anybody forgets the queue.
-func (q *Classic) whenSafe(w *Wake, f func()) {
-	if q.store == nil || !q.durable {
-		f()
-		return
-	}
-	q.store.confirms.add(q.store.journal.Appended(), whenSynced(f), []Range{{1, 1}}, w)
+	return consumers
 }
 
 // whenSynced is called, as a publisher's channel would be, when the journal is synced.

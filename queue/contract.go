@@ -52,9 +52,14 @@ type Queue interface {
 	Purge(w *Wake, done func(n uint64))
 	// Configure replaces the limits. Those that are lower take effect at once where they drop from the head.
 	Configure(c Config, w *Wake)
-	// Delete ends the queue. With ifEmpty or ifUnused it may refuse: ErrNotEmpty, ErrInUse (tested in this order). The
-	// consumers' outlets hear of it through Cancelled.
+	// Delete has the queue be deleted. With ifEmpty or ifUnused it may refuse: ErrNotEmpty, ErrInUse (tested in this order).
+	// When done runs, with the number of messages that were ready, nobody can be attached any more, and what has left for
+	// other queues is safe there: metadata may forget the queue. Until it has, and Forget was called, a durable queue goes on
+	// and keeps what it has: a crash may bring it back, and then with everything.
 	Delete(ifUnused, ifEmpty bool, w *Wake, done func(n uint64, err error))
+	// Forget ends the queue: no metadata knows it any more, and none will after a crash. The consumers' outlets hear of it
+	// through Cancelled. Delete need not have been called, and has done it already for a queue that is not durable.
+	Forget(w *Wake)
 	// Stats are the counts of now.
 	Stats() Stats
 }
@@ -101,7 +106,7 @@ type ConsumerSpec struct {
 	Priority  int32  // higher is served first
 	Window    uint32 // deliveries handed over before Ready must be called; 0 is DefaultWindow
 	Gate      Gate   // nil: none
-	Timeout   int64  // milliseconds to settle a delivery in; 0: Config.ConsumerTimeout. Classic queues know none
+	Timeout   int64  // milliseconds to settle a delivery in; 0: Config.ConsumerTimeout, negative: none. Classic queues know none
 }
 
 // DefaultWindow is how many deliveries wait in an outlet before the queue pauses for it.

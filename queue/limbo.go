@@ -26,13 +26,41 @@ func (q *Classic) arrived(ticket uint64) {
 		return
 	}
 	q.mu.Lock()
-	defer q.mu.Unlock()
 	i := slices.IndexFunc(q.limbo, func(l leaving) bool { return l.ticket == ticket })
 	if i < 0 || q.deleted {
+		q.mu.Unlock()
 		return
 	}
 	q.journalGone(q.limbo[i].ranges)
 	q.limbo = slices.Delete(q.limbo, i, i+1)
+	var parting func(*Wake)
+	if q.parting != nil && !q.leftBy(q.lastParted) {
+		parting, q.parting = q.parting, nil
+	}
+	q.mu.Unlock()
+	if parting != nil {
+		var w Wake
+		parting(&w)
+		w.Flush()
+	}
+}
+
+// leftBy reports whether letters with tickets up to last have not arrived. Called with q.mu held.
+func (q *Classic) leftBy(last uint64) bool {
+	return slices.ContainsFunc(q.limbo, func(l leaving) bool { return l.ticket <= last })
+}
+
+// whenSettled runs f when everything that has left the queue by now is where it goes; w is not always that of the caller.
+// Who deletes the queue asks: what has not arrived would be nowhere. While the disk cannot be read it may take long.
+func (q *Classic) whenSettled(w *Wake, f func(*Wake)) {
+	q.mu.Lock()
+	if wait := !q.deleted && q.leftBy(q.lastLeft); wait {
+		q.parting, q.lastParted = f, q.lastLeft
+		q.mu.Unlock()
+		return
+	}
+	q.mu.Unlock()
+	f(w)
 }
 
 // abandon notes that dead letters that lie on disk stay here until the next start. Called when the store closes.
@@ -62,7 +90,7 @@ func (q *Classic) inLimbo() []SeqRange {
 func (q *Classic) awaitLimbo() {
 	for {
 		q.mu.Lock()
-		if q.deleted || !slices.ContainsFunc(q.limbo, func(l leaving) bool { return l.ticket <= q.leftBefore }) {
+		if q.deleted || !q.leftBy(q.leftBefore) {
 			return
 		}
 		q.mu.Unlock()

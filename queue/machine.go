@@ -21,11 +21,7 @@ type Meta struct {
 	Seq    Seq
 	Expiry Time   // 0: never
 	Size   uint32 // octets of the body, as max-length-bytes counts them
-	Flags  Flags  // those of the message; the machine looks at WasDelivered
-	// Failed deliveries that a dead letter brings along, where returns are counted: Discarded.Failures of the queue it
-	// comes from. It means nothing without WasDelivered, and with it 0 counts as 1, so that a Log need not keep it for
-	// what comes from queues that do not count.
-	Failed uint16
+	Flags  Flags  // those of the message; the machine looks at WasDelivered and Failures
 }
 
 // Log keeps the messages of one queue for the machine, which owns their order.
@@ -107,13 +103,17 @@ const (
 	DelayReturned           // what was returned, but not as failed
 )
 
-// Overflow says what gives way when a limit is met.
+// Overflow says what gives way when a limit is met. What is in flight does not count; what is delayed or kept does.
 type Overflow uint8
 
 const (
-	DropHead         Overflow = iota
-	RejectPublish             // the new message is refused; without Rules.RejectBefore the next ones are (see State.pace)
-	RejectPublishDLX          // the new message is refused and dead-lettered; without Rules.RejectBefore as DropHead
+	// DropHead drops what would be delivered next, after consumers had their turn.
+	DropHead Overflow = iota
+	// RejectPublish refuses the new message. Without Rules.RejectBefore the message that goes beyond a limit still comes
+	// in, and all publishes are refused from then until there is no more than four fifths of each limit.
+	RejectPublish
+	// RejectPublishDLX refuses the new message and dead-letters it. Without Rules.RejectBefore it is DropHead.
+	RejectPublishDLX
 )
 
 // Reason says why a message left without being acknowledged. The words are those of x-death.
@@ -152,7 +152,7 @@ type Discarded struct {
 	Failed bool  // the dead letter is marked redelivered (counted failures)
 	Direct int32 // index in the published batch of a message refused with reject-publish-dlx, never Put; -1 otherwise.
 	// Its publisher hears a refusal, although it is not listed in Refused, and the SeqRange means nothing.
-	Failures uint32 // failed deliveries of each, with Rules.CountReturns: what the dead letter brings to its target
+	Failures uint32 // failed deliveries of each, with Rules.CountReturns: what the dead letter brings to its target, in its Flags
 }
 
 // TimedOut is an effect: the consumer took too long to settle these deliveries, and they have returned. It gets nothing

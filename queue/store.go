@@ -192,7 +192,8 @@ func (s *Store) soil(q *Classic) {
 }
 
 // Close writes everything to disk and ends the store: the next start finds an empty journal and knows which messages were
-// delivered. Nobody may use the queues any more.
+// delivered. After an error it finds what a killed process would have left, with everything in the journal that could be
+// written. Nobody may use the queues any more.
 func (s *Store) Close() error {
 	if s.stop != nil {
 		s.stop()
@@ -210,7 +211,11 @@ func (s *Store) Close() error {
 		q.mu.Unlock()
 	}
 	_, err := s.flush(s.journal.Rotate() - 1)
-	if e := s.journal.Close(); err == nil {
+	end := s.journal.Close
+	if err != nil { // nobody has been told what was delivered: it is not a start after an orderly stop that follows
+		end = s.journal.Leave
+	}
+	if e := end(); err == nil {
 		err = e
 	}
 	s.runs.Close()

@@ -125,7 +125,7 @@ func (d *disk) get(getter ConsumerID, noAck bool) (number int, o Offered) {
 
 func (d *disk) getter() (id ConsumerID) {
 	var w Wake
-	d.queue.Attach(ConsumerSpec{Getter: true}, nil, &w, func(c ConsumerID, _ error) { id = c })
+	d.queue.Attach(ConsumerSpec{Getter: true}, nowhereOutlet{}, &w, func(c ConsumerID, _ error) { id = c })
 	return id
 }
 

@@ -19,7 +19,6 @@ import (
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/storage"
-	"github.com/warrenmq/warren/storage/crashfs"
 )
 
 // startDurable runs a server on a broker whose metadata is kept in a directory. stop ends it as a restart does.
@@ -193,7 +192,7 @@ func TestPipelinedTopology(t *testing.T) {
 
 // TestAnswersWaitForTheDisk: nothing is answered that is not durable, and nothing overtakes an answer on its channel.
 func TestAnswersWaitForTheDisk(t *testing.T) {
-	fs := crashfs.New()
+	fs := storage.NewFaultFS(1)
 	n, stop := startOn(t, fs, "data")
 	defer stop()
 	c, other := n.raw(t), n.raw(t)
@@ -202,12 +201,11 @@ func TestAnswersWaitForTheDisk(t *testing.T) {
 	syncing, hold := make(chan bool, 100), make(chan bool)
 	release := sync.OnceFunc(func() { close(hold) })
 	defer release()
-	fs.Fail(func(op, name string) error {
-		if op == "sync" {
+	fs.Observe(func(e storage.Event) {
+		if e.Op == storage.OpSync {
 			syncing <- true
 			<-hold
 		}
-		return nil
 	})
 	send := func(c net.Conn, ms ...amqp.Method) {
 		var out []byte

@@ -22,15 +22,19 @@ import (
 // time. Methods may be called concurrently, a Batch belongs to one goroutine.
 //
 // When a write fails, nobody can tell what of it will be there after a restart. The DB then takes no further writes: Commit
-// returns the same error from then on, DBOptions.Failed has been called, and the process had better end.
+// returns the same error from then on, DBOptions.Failed has been called, and the process had better end. The same comes of
+// background work that has done nothing but fail for a while, unless a full disk is why: sooner or later every Commit would
+// wait for it.
 type DB struct {
 	fs     FS
 	dir    string
 	pebble *pebble.DB
 	o      DBOptions
 
-	mu     sync.Mutex // guards what follows
-	failed error      // no more writes
+	mu      sync.Mutex // guards what follows
+	failed  error      // no more writes
+	trouble time.Time  // since when background work fails; zero: it does not
+	warned  time.Time  // of that, last
 }
 
 // DBOptions are what a DB tells its owner. Both functions may be called from any goroutine, and must not call the DB but
@@ -69,13 +73,17 @@ func OpenDB(fs FS, dir string, o DBOptions) (*DB, error) {
 	}
 	po.Experimental.FileCacheShards = 1
 	trouble := make(chan error, 1)
-	po.EventListener = &pebble.EventListener{BackgroundError: func(err error) {
-		select {
-		case trouble <- err:
-		default:
-		}
-		db.warn(err)
-	}}
+	po.EventListener = &pebble.EventListener{
+		BackgroundError: func(err error) {
+			select {
+			case trouble <- err:
+			default:
+			}
+			db.background(err)
+		},
+		FlushEnd:      func(i pebble.FlushInfo) { db.worked(i.Err) },
+		CompactionEnd: func(i pebble.CompactionInfo) { db.worked(i.Err) },
+	}
 	opened, err := openPebble(dir, po, trouble)
 	if err == nil {
 		err = db.Err()
@@ -174,6 +182,43 @@ func (db *DB) fail(cause error) {
 	}
 }
 
+const (
+	// endurance is how long background work may fail, again and again, before the DB takes it to be for good.
+	endurance = 5 * time.Second
+	// warnEvery is how often that is told meanwhile: Pebble tries again at once.
+	warnEvery = time.Second
+)
+
+// background is told that background work failed. Pebble holds its lock.
+func (db *DB) background(err error) {
+	now := time.Now()
+	db.mu.Lock()
+	if db.trouble.IsZero() || IsNoSpace(err) { // there may be room again at any time
+		db.trouble = now
+	}
+	bad := now.Sub(db.trouble) >= endurance || pebble.IsCorruptionError(err)
+	tell := now.Sub(db.warned) >= warnEvery
+	if tell {
+		db.warned = now
+	}
+	db.mu.Unlock()
+	if bad {
+		db.fail(err)
+	} else if tell {
+		db.warn(err)
+	}
+}
+
+// worked is told that background work has ended.
+func (db *DB) worked(err error) {
+	if err != nil {
+		return
+	}
+	db.mu.Lock()
+	db.trouble = time.Time{}
+	db.mu.Unlock()
+}
+
 func (db *DB) warn(err error) {
 	if db.o.Warn != nil && db.Err() == nil {
 		db.o.Warn(fmt.Errorf("storage: key-value store: %w", err))
@@ -196,7 +241,11 @@ func (db *DB) Get(key []byte) ([]byte, error) {
 // Iterate calls each with every key that starts with prefix, in order, and its value. Both are valid during the call. It
 // ends with the first error of each, which it returns.
 func (db *DB) Iterate(prefix []byte, each func(key, value []byte) error) error {
-	it, err := db.pebble.NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: after(prefix)})
+	o := &pebble.IterOptions{UpperBound: after(prefix)}
+	if len(prefix) > 0 { // built for the race detector, Pebble panics over a bound that is empty and not nil
+		o.LowerBound = prefix
+	}
+	it, err := db.pebble.NewIter(o)
 	if err != nil {
 		return fmt.Errorf("storage: key-value store: %w", err)
 	}

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/warrenmq/warren/storage"
-	"github.com/warrenmq/warren/storage/crashfs"
 	"github.com/warrenmq/warren/test/seeds"
 )
 
@@ -106,7 +105,7 @@ func TestDB(t *testing.T) {
 func TestDBPowerCut(t *testing.T) {
 	seed := seeds.Of(t)
 	r := rand.New(rand.NewPCG(seed, 0))
-	fs := crashfs.New()
+	fs := storage.NewFaultFS(seed)
 	db := openDB(t, fs, "db")
 	model := map[string]string{}
 	for round := range 40 {
@@ -136,7 +135,7 @@ func TestDBPowerCut(t *testing.T) {
 				synced = len(history) - 1
 			}
 		}
-		fs = fs.Crash(r)
+		fs = fs.Image(r.Uint64())
 		if r.IntN(2) == 0 { // or the process ends in order; the disk we go on with knows nothing of it
 			db.Close()
 		}
@@ -149,46 +148,41 @@ func TestDBPowerCut(t *testing.T) {
 }
 
 func TestDBFailure(t *testing.T) {
-	for _, op := range []string{"write", "sync", "create", "syncdir"} {
-		fs := crashfs.New()
+	for name, op := range map[string]storage.Op{"write": storage.OpWrite, "sync": storage.OpSync, "create": storage.OpCreate, "syncdir": storage.OpSyncDir} {
+		fs := storage.NewFaultFS(1)
 		failures := make(chan error, 10)
 		db, err := storage.OpenDB(fs, "db", storage.DBOptions{Failed: func(err error) { failures <- err }})
 		if err != nil {
 			t.Fatal(err)
 		}
 		commit(t, db, true, func(b *storage.Batch) { b.Set([]byte("before"), nil) })
-		fs.Fail(func(o, name string) error {
-			if o == op {
-				return syscall.ENOSPC
-			}
-			return nil
-		})
+		fs.Inject(storage.Fault{Op: op, Times: -1, Err: syscall.ENOSPC})
 		var b storage.Batch
 		for i := 0; err == nil && i < 1000; i++ { // enough for a new log to be begun
 			b.Set(fmt.Appendf(nil, "after %d", i), make([]byte, 100<<10))
 			err = db.Commit(&b, true)
 		}
 		if err == nil {
-			t.Fatalf("%s: nothing failed", op)
+			t.Fatalf("%s: nothing failed", name)
 		}
 		if got := <-failures; got.Error() != err.Error() {
-			t.Errorf("%s: Failed heard %v, Commit returned %v", op, got, err)
+			t.Errorf("%s: Failed heard %v, Commit returned %v", name, got, err)
 		}
 		if !errors.Is(err, syscall.ENOSPC) {
-			t.Errorf("%s: the error is %v", op, err)
+			t.Errorf("%s: the error is %v", name, err)
 		}
-		fs.Fail(nil)
+		fs.Heal()
 		b = storage.Batch{}
 		b.Set([]byte("late"), nil)
 		if again := db.Commit(&b, true); again != err {
-			t.Errorf("%s: the next commit returned %v", op, again)
+			t.Errorf("%s: the next commit returned %v", name, again)
 		}
 		if err := db.Close(); err == nil {
-			t.Errorf("%s: closed without an error", op)
+			t.Errorf("%s: closed without an error", name)
 		}
-		again := openDB(t, fs.Crash(rand.New(rand.NewPCG(1, 1))), "db")
+		again := openDB(t, fs.Crash(1), "db")
 		if v, err := again.Get([]byte("before")); v == nil || err != nil {
-			t.Errorf("%s: lost what was synced: %v", op, err)
+			t.Errorf("%s: lost what was synced: %v", name, err)
 		}
 		again.Close()
 	}
@@ -207,5 +201,59 @@ func BenchmarkDBCommit(b *testing.B) {
 		if err := db.Commit(&batch, true); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// TestDBBackground: background work that only fails, or finds damage, ends the DB; a full disk does not.
+func TestDBBackground(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		err  error
+		ends bool
+	}{{"error", syscall.EIO, true}, {"no space", syscall.ENOSPC, false}} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			fs := storage.NewFaultFS(1)
+			failures, warnings := make(chan error, 10), make(chan error, 1000)
+			db, err := storage.OpenDB(fs, "db", storage.DBOptions{Failed: func(err error) { failures <- err }, Warn: func(err error) {
+				select {
+				case warnings <- err:
+				default:
+				}
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			fs.Inject(storage.Fault{Op: storage.OpCreate, Name: ".sst", Times: -1, Err: c.err})
+			for i := range 60 { // more than a memtable
+				commit(t, db, true, func(b *storage.Batch) { b.Set(fmt.Appendf(nil, "k%d", i), make([]byte, 100<<10)) })
+			}
+			<-warnings
+			select {
+			case err := <-failures:
+				if !c.ends || !errors.Is(err, c.err) {
+					t.Errorf("failed with %v", err)
+				}
+			case <-time.After(storage.Endurance + 2*time.Second):
+				if c.ends {
+					t.Error("goes on for ever")
+				}
+			}
+			if n := len(warnings); n > 10 {
+				t.Errorf("warned %d times in %v", n, storage.Endurance)
+			}
+			fs.Heal()
+			b := new(storage.Batch)
+			b.Set([]byte("late"), nil)
+			if err := db.Commit(b, true); (err != nil) != c.ends {
+				t.Errorf("commit: %v", err)
+			}
+			db.Close()
+			db = openDB(t, fs, "db")
+			if n := len(contents(t, db, "k")); n != 60 {
+				t.Errorf("%d of 60 are there", n)
+			}
+			db.Close()
+		})
 	}
 }

@@ -170,6 +170,21 @@ func (f *FaultFS) Crash(seed uint64) *FaultFS {
 	return f.image(seed)
 }
 
+// CrashLosing is a Crash that takes along everything that was not synced: no name and no write survives but those that had
+// to.
+func (f *FaultFS) CrashLosing() *FaultFS {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.dead = true
+	after := NewFaultFS(f.rng.Uint64())
+	after.sabotage, after.dirs = f.sabotage, f.dirs
+	for name, node := range f.durable {
+		n := &faultNode{data: slices.Clone(node.disk), disk: slices.Clone(node.disk)}
+		after.names[name], after.durable[name] = n, n
+	}
+	return after
+}
+
 // Image is what Crash would return now. The file system lives on, and the two have nothing in common.
 func (f *FaultFS) Image(seed uint64) *FaultFS {
 	f.mu.Lock()

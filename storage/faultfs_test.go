@@ -157,6 +157,31 @@ func TestFaultFSPowerCut(t *testing.T) {
 	}
 }
 
+// TestFaultFSLosing: nothing is left that did not have to be.
+func TestFaultFSLosing(t *testing.T) {
+	disk := NewFaultFS(1)
+	f := mustCreate(t, disk, "f")
+	mustWrite(t, f, 0, "synced")
+	mustSync(t, f)
+	if err := disk.SyncDir("."); err != nil {
+		t.Fatal(err)
+	}
+	mustWrite(t, f, 0, "SYNCED, and more")
+	g := mustCreate(t, disk, "g")
+	mustWrite(t, g, 0, "its name is not")
+	mustSync(t, g)
+	if err := disk.Rename("f", "h"); err != nil {
+		t.Fatal(err)
+	}
+	after := disk.CrashLosing()
+	if names, _ := after.List("."); fmt.Sprint(names) != "[f]" || string(after.Contents("f")) != "synced" {
+		t.Errorf("%v, %q", names, after.Contents("f"))
+	}
+	if _, err := f.WriteAt([]byte("x"), 0); !errors.Is(err, ErrDead) {
+		t.Errorf("a write of the dead process: %v", err)
+	}
+}
+
 func TestFaultFSFaults(t *testing.T) {
 	disk := NewFaultFS(1)
 	if err := disk.MkdirAll("a/b"); err != nil {

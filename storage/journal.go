@@ -65,6 +65,7 @@ type Journal struct {
 	parked  bool        // the syncer waits for wake
 	armed   bool        // the timer runs
 	closing bool
+	left    bool // closing, and not to be marked as closed
 	free    []*chunk
 	least   int // fewest free chunks since the last tick: those were not needed
 	timer   *time.Timer
@@ -307,13 +308,19 @@ func (j *Journal) First() Epoch {
 
 // Close writes and syncs everything, marks the journal as closed and ends its goroutines. If the last attempt to write fails
 // it returns why, and what is above Synced is lost. Nothing may be appended afterwards.
-func (j *Journal) Close() error {
+func (j *Journal) Close() error { return j.end(false) }
+
+// Leave is Close without the mark: the next start takes the journal for that of a process which died. It is for whoever
+// could not write elsewhere what goes with the mark.
+func (j *Journal) Leave() error { return j.end(true) }
+
+func (j *Journal) end(left bool) error {
 	j.mu.Lock()
 	if j.closing {
 		j.mu.Unlock()
 		return errors.New("storage: the journal is closed")
 	}
-	j.closing = true
+	j.closing, j.left = true, left
 	if j.timer != nil {
 		j.timer.Stop()
 	}

@@ -133,11 +133,14 @@ func (j *Journal) rest() {
 	}
 }
 
-// finish writes what is left, and then the frame that says that nothing is missing before it.
+// finish writes what is left, and then, unless the journal was left, the frame that says that nothing is missing before it.
 func (j *Journal) finish() {
 	j.take()
+	j.mu.Lock()
+	left := j.left
+	j.mu.Unlock()
 	err := j.storeTwice()
-	if err == nil {
+	if err == nil && !left {
 		last := newChunk(0)
 		last.position, last.epoch, last.flags = Mark(j.appended.Load()), j.Epoch(), flagClosed
 		j.group = append(j.group, last)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"sync"
 )
 
 // RunOptions say how a run is written.
@@ -18,6 +19,9 @@ type RunOptions struct {
 
 // runBuffer is how much a writer collects before it writes.
 const runBuffer = 1 << 20
+
+// runBuffers are buffers of writers that have ended.
+var runBuffers = sync.Pool{New: func() any { return new([runBuffer]byte) }}
 
 // ErrRunOrder is that records were not added in ascending order of log and sequence number.
 var ErrRunOrder = errors.New("records of a run out of order")
@@ -45,7 +49,7 @@ func CreateRun(fs FS, dir string, id RunID, o RunOptions) (*RunWriter, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &RunWriter{fs: fs, dir: dir, file: f, o: o, run: &Run{id: id, transient: o.Transient}, buf: make([]byte, 0, runBuffer)}
+	w := &RunWriter{fs: fs, dir: dir, file: f, o: o, run: &Run{id: id, transient: o.Transient}, buf: runBuffers.Get().(*[runBuffer]byte)[:0]}
 	w.buf = appendRunHeader(w.buf, id)
 	return w, nil
 }
@@ -145,8 +149,7 @@ func (w *RunWriter) Finish() (*Run, error) {
 		return nil, w.err
 	}
 	r.size = w.offset
-	err := w.file.Close()
-	w.file, w.buf, w.entries = nil, nil, nil
+	err := w.end()
 	if err != nil {
 		w.err = err
 		return nil, err
@@ -174,11 +177,18 @@ func (w *RunWriter) writeFooter(footer int64) {
 // Abort removes the file, finished or not.
 func (w *RunWriter) Abort() error {
 	if w.file != nil {
-		w.file.Close()
-		w.file, w.buf, w.entries = nil, nil, nil
+		w.end()
 	}
 	w.fail(errors.New("run was aborted"))
 	return w.fs.Remove(runName(w.dir, w.run.id))
+}
+
+// end closes the file and lets go of all that was needed to write it.
+func (w *RunWriter) end() error {
+	runBuffers.Put((*[runBuffer]byte)(w.buf[:runBuffer]))
+	err := w.file.Close()
+	w.file, w.buf, w.entries = nil, nil, nil
+	return err
 }
 
 func (w *RunWriter) fail(err error) error {

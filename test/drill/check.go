@@ -59,6 +59,8 @@ type checker struct {
 	deletes  map[uint8]int
 	draining map[uint8]bool
 	ending   bool // the life is: what a client sent may not have arrived
+	// undecided are the queues whose deletion was under way when a life ended, with what they owed: they are whole, or gone.
+	undecided map[uint8]*undecided
 	// sweepable are the messages of the queues that are emptied or deleted, which were not yet settled.
 	sweepable map[uint8][]id
 	complete  bool // all queues were drained
@@ -66,9 +68,17 @@ type checker struct {
 	counts    counts
 }
 
+// undecided is a queue that may have been deleted.
+type undecided struct {
+	event int         // in which its deletion began
+	owed  map[id]bool // confirmed and not settled before, and not seen since
+	back  bool        // something was seen
+}
+
 // counts are figures for the reader.
 type counts struct {
 	Published, Confirmed, Deliveries, Settled, Redelivered, Doubtful, BackAgain, Lives int
+	Deletions, Undone                                                                  int // under way when a life ended; of these: the queue was there again
 }
 
 const maxWrong = 20
@@ -76,7 +86,7 @@ const maxWrong = 20
 // check returns what in a history breaks which promise.
 func check(h *history) ([]string, counts) {
 	c := &checker{h: h, sent: map[id]*sent{}, fates: map[place]*fate{}, pending: map[uint16][]settlement{}, last: map[[2]uint64]id{},
-		fresh: map[[3]uint64]id{}, holders: map[uint16][]place{}, purges: map[uint8]int{}, deletes: map[uint8]int{}, draining: map[uint8]bool{}, sweepable: map[uint8][]id{},
+		fresh: map[[3]uint64]id{}, holders: map[uint16][]place{}, purges: map[uint8]int{}, deletes: map[uint8]int{}, draining: map[uint8]bool{}, undecided: map[uint8]*undecided{}, sweepable: map[uint8][]id{},
 		wrong: slices.Clone(h.wrong)}
 	for i := range h.events {
 		c.event(i, &h.events[i])
@@ -148,7 +158,10 @@ func (c *checker) event(i int, e *event) {
 		c.sweep(e.queue, func(s *sent) bool { return s.confirmed > 0 && s.confirmed < from }, e.actor, i, true)
 		c.sweep(e.queue, func(s *sent) bool { return true }, e.actor, i, false)
 		c.process(i, e.actor)
+	case emptied:
+		c.decide(i, e.queue)
 	case deleting:
+		delete(c.undecided, e.queue)
 		c.deletes[e.queue] = i
 		c.sweep(e.queue, func(*sent) bool { return true }, e.actor, i, false)
 	case deleted: // answered when it is safe
@@ -179,6 +192,7 @@ func (c *checker) event(i int, e *event) {
 	case draining:
 		c.draining[e.queue] = true
 	case drained:
+		c.decide(i, e.queue)
 		c.complete = c.complete || e.queue == uint8(len(queues)-1)
 	}
 }
@@ -234,8 +248,42 @@ func (c *checker) safe(p place) {
 	}
 }
 
+// doubt notes that a queue may have been deleted, or be there with everything that it owes.
+func (c *checker) doubt(queue uint8, from int) {
+	u := &undecided{event: from, owed: map[id]bool{}}
+	for _, m := range c.sweepable[queue] {
+		if f, s := c.fate(queue, m), c.sent[m]; f.state == doubtful && f.first == from && s.persistent && s.confirmed > 0 {
+			u.owed[m] = true
+		}
+	}
+	c.counts.Deletions++
+	c.undecided[queue] = u
+}
+
+// decide is told that all that a queue had was seen.
+func (c *checker) decide(i int, queue uint8) {
+	u := c.undecided[queue]
+	if u == nil {
+		return
+	}
+	delete(c.undecided, queue)
+	if !u.back {
+		return
+	}
+	c.counts.Undone++
+	for _, m := range slices.Sorted(maps.Keys(u.owed)) {
+		s := c.sent[m]
+		c.fail(i, "%s is there, though its deletion was begun at event %d, and without message %v, published at event %d and confirmed at event %d of life %d",
+			queues[queue].name, u.event, m, s.begin, s.confirmed, s.confirmedIn)
+	}
+}
+
 // crash ends a life: nobody holds anything, and what is not known to be written is in doubt for good.
 func (c *checker) crash() {
+	for queue, from := range c.deletes {
+		c.doubt(queue, from)
+	}
+	clear(c.deletes)
 	c.counts.Doubtful += len(c.handled)
 	for _, list := range c.pending {
 		c.counts.Doubtful += len(list)
@@ -248,6 +296,10 @@ func (c *checker) crash() {
 
 func (c *checker) delivery(i int, e *event) {
 	c.counts.Deliveries++
+	if u := c.undecided[e.queue]; u != nil && u.owed[e.message] {
+		u.back = true
+		delete(u.owed, e.message)
+	}
 	if e.flag {
 		c.counts.Redelivered++
 	}

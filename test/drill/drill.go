@@ -97,7 +97,7 @@ func drill(n node, h *history, o options) (r result, err error) {
 			}
 		}
 		if o.early > 0 && r.kills%o.early == 0 {
-			if wrong, _ := check(h); len(wrong) > 0 {
+			if wrong, _ := check(h); len(wrong) > 0 || n.complaints() != "" {
 				break
 			}
 		}
@@ -169,7 +169,7 @@ func (r *result) err() error {
 func (r *result) String() string {
 	c := &r.counts
 	return fmt.Sprintf("%d kills and %d orderly stops in %v: %d messages published, %d confirmed, %d deliveries (%d redelivered), %d settled, "+
-		"%d of them in doubt at a kill, %d of those back; longest start %v; %d promises broken",
-		r.kills, r.clean, r.took.Round(time.Second), c.Published, c.Confirmed, c.Deliveries, c.Redelivered, c.Settled, c.Doubtful, c.BackAgain,
+		"%d of them in doubt at a kill, %d of those back; %d deletions under way at a kill, %d of those undone; longest start %v; %d promises broken",
+		r.kills, r.clean, r.took.Round(time.Second), c.Published, c.Confirmed, c.Deliveries, c.Redelivered, c.Settled, c.Doubtful, c.BackAgain, c.Deletions, c.Undone,
 		r.starts.Round(time.Millisecond), len(r.wrong))
 }

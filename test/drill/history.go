@@ -25,6 +25,7 @@ const (
 	purged                // answered
 	deleting              // begins: actor deletes queue
 	deleted               // answered
+	emptied               // actor, the only one to take from queue, has found it empty
 	up                    // a node serves; begins a life
 	ending                // the node is about to end: connections go one by one, and with them what was on its way
 	down                  // the node was killed
@@ -34,7 +35,7 @@ const (
 )
 
 var kindNames = [...]string{"publish", "confirmed", "refused", "delivered", "ack", "requeue", "reject", "synced", "close channel",
-	"purge", "purged", "delete", "deleted", "up", "ending", "down", "stopped", "drain", "drained"}
+	"purge", "purged", "delete", "deleted", "emptied", "up", "ending", "down", "stopped", "drain", "drained"}
 
 // id names a message: the publisher's number in the upper 16 bits, its count below.
 type id uint64

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -348,7 +349,8 @@ func (l *load) purge(ctx context.Context, c *client) {
 	}
 }
 
-// reborn makes a queue, fills it, takes a few from it, deletes it, and makes it again.
+// reborn makes a queue, fills it, takes a few from it, deletes it, and makes it again. First it takes all that is there: its
+// deletion may have been under way when the node ended.
 func (l *load) reborn(ctx context.Context, c *client) {
 	const actor, number = 201, 50
 	_, ch, err := c.dial()
@@ -356,17 +358,18 @@ func (l *load) reborn(ctx context.Context, c *client) {
 		return
 	}
 	name := queues[qReborn].name
-	for ctx.Err() == nil {
+	for few := math.MaxInt; ctx.Err() == nil; few = c.rng.IntN(5) {
 		if _, err := ch.QueueDeclare(name, true, false, false, false, nil); err != nil {
 			return
 		}
 		var tag uint64
-		for range c.rng.IntN(5) {
+		for range few {
 			d, ok, err := ch.Get(name, false)
 			if err != nil {
 				return
 			}
 			if !ok {
+				c.h.add(event{kind: emptied, queue: qReborn, actor: actor})
 				break
 			}
 			m, ok := c.h.read(qReborn, d.Body)

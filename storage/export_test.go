@@ -1,0 +1,4 @@
+package storage
+
+// Endurance is endurance, for tests.
+const Endurance = endurance
