@@ -189,8 +189,7 @@ func (l *letterbox) route(scope *Scope, x *exchange.Exchange, s *Settings, lette
 		dead.Flags |= queue.KeyReplaced
 	}
 	if letter.Failed {
-		dead.Flags |= queue.WasDelivered
-		dead.Failed = max(old.Failed, 1)
+		dead.Flags = dead.Flags.WithFailures(max(old.Flags.Failures(), 1))
 	}
 	for _, q := range targets {
 		out.add(q, dead)

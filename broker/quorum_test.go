@@ -181,7 +181,7 @@ func TestFailuresGoWithDeadLetters(t *testing.T) {
 		n.want(name, err, "")
 		for _, c := range []struct {
 			outcomes []queue.Outcome
-			failed   uint16
+			failed   uint32
 		}{
 			{[]queue.Outcome{queue.Discard}, 0},
 			{[]queue.Outcome{queue.DiscardFailed}, 1},
@@ -205,8 +205,8 @@ func TestFailuresGoWithDeadLetters(t *testing.T) {
 			}
 			n.wake.Flush()
 			m, ok := n.get(target)
-			if !ok || m.Message.Failed != c.failed || m.Message.Flags&queue.WasDelivered != 0 != (c.failed > 0) {
-				t.Errorf("%s %v: %t, failed %d, flags %b", name, c.outcomes, ok, m.Message.Failed, m.Message.Flags)
+			if !ok || m.Message.Flags.Failures() != c.failed {
+				t.Errorf("%s %v: %t, failed %d", name, c.outcomes, ok, m.Message.Flags.Failures())
 			}
 		}
 	}

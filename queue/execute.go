@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"math"
 	"sync"
 
 	"github.com/warrenmq/warren/storage"
@@ -91,7 +90,7 @@ func (q *Classic) carryOut(batch []Message, w *Wake) *aftermath {
 
 // deadLetter is a message that leaves as d says.
 func deadLetter(m Message, d *Discarded) DeadLetter {
-	m.Failed = uint16(min(d.Failures, math.MaxUint16))
+	m.Flags = m.Flags.WithFailures(d.Failures)
 	return DeadLetter{m, d.Reason, d.Failed}
 }
 

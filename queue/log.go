@@ -72,7 +72,7 @@ func (l *messageLog) Next(after Seq) (Meta, bool) {
 			return Meta{}, false
 		}
 	}
-	return Meta{Seq: seqOf(after.Level(), place), Expiry: r.expiry, Size: r.message.Size, Flags: r.message.Flags, Failed: r.message.Failed}, true
+	return Meta{Seq: seqOf(after.Level(), place), Expiry: r.expiry, Size: r.message.Size, Flags: r.message.Flags}, true
 }
 
 // Resident implements Log.

@@ -28,7 +28,7 @@ func (c *conn) protocolHeader() bool {
 		c.state = closed
 		return true
 	}
-	c.putText(&c.wake, func(dst []byte) []byte { return append(dst, c.greeting().start...) })
+	c.putText(&c.wake, nil, func(dst []byte) []byte { return append(dst, c.greeting().start...) })
 	c.state = wantStartOk
 	return true
 }
