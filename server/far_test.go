@@ -159,3 +159,7 @@ func (q *farQueue) Configure(c queue.Config, _ *queue.Wake) {
 func (q *farQueue) Delete(ifUnused, ifEmpty bool, _ *queue.Wake, done func(uint64, error)) {
 	q.later(func(w *queue.Wake) { q.Classic.Delete(ifUnused, ifEmpty, w, done) })
 }
+
+func (q *farQueue) Forget(_ *queue.Wake) {
+	q.later(func(w *queue.Wake) { q.Classic.Forget(w) })
+}
