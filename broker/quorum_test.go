@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/exchange"
 	"github.com/warrenmq/warren/queue"
 )
 
@@ -209,5 +210,45 @@ func TestFailuresGoWithDeadLetters(t *testing.T) {
 				t.Errorf("%s %v: %t, failed %d", name, c.outcomes, ok, m.Message.Flags.Failures())
 			}
 		}
+	}
+}
+
+// Dead letters that must arrive are told to have arrived when all of their targets have taken them, and only then.
+func TestDeadLettersThatMustArrive(t *testing.T) {
+	n := newQuorum(t, Options{})
+	n.mustDeclare("d", nil)
+	n.mustDeclare("e", args("x-max-length", 1, "x-overflow", "reject-publish"))
+	n.want("exchange", n.exchange(Actor{}, exchange.Declaration{Name: "x", Type: "fanout"}), "")
+	q := n.quorum("q", "x-dead-letter-exchange", "x", "x-dead-letter-strategy", "at-least-once", "x-overflow", "reject-publish")
+	discard := func(letters int) (arrived int) {
+		var ds []queue.DeadLetter
+		for range letters {
+			header, err := amqp.AppendHeader(nil, 1, &amqp.PropertyList{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := n.Pool.NewMessage(nil, []byte("q"), header, func(yield func([]byte) bool) { yield([]byte("m")) }, 1, 1)
+			ds = append(ds, queue.DeadLetter{Message: m, Reason: queue.Expired})
+		}
+		q.letters.Discard(ds, &n.wake, func() { arrived++ })
+		n.wake.Flush()
+		return arrived
+	}
+	if discard(1) != 0 {
+		t.Error("without a route")
+	}
+	n.mustBind("x", "d", "")
+	if discard(3) != 1 {
+		t.Error("to one queue")
+	}
+	n.mustBind("x", "e", "")
+	if discard(1) != 1 {
+		t.Error("to two queues")
+	}
+	if discard(2) != 0 {
+		t.Error("one of the queues refused them")
+	}
+	if got := n.v.Queue("d").Stats().Ready; got != 6 {
+		t.Errorf("%d dead letters", got)
 	}
 }
