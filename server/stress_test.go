@@ -274,3 +274,31 @@ func TestGlobalPrefetch(t *testing.T) {
 		w.send(1, &amqp.BasicAck{DeliveryTag: d.DeliveryTag})
 	}
 }
+
+// TestGlobalPrefetchAsEachConsumersOwn: quorum queues know no limits of channels, nor does anybody on a node that refuses them.
+func TestGlobalPrefetchAsEachConsumersOwn(t *testing.T) {
+	for _, c := range []struct {
+		typ    string
+		refuse bool
+		held   uint32 // of 10 messages by two consumers
+	}{{broker.Classic, false, 2}, {broker.Classic, true, 4}, {broker.Quorum, false, 4}, {broker.Quorum, true, 4}} {
+		t.Run(fmt.Sprint(c.typ, " refused ", c.refuse), func(t *testing.T) {
+			n := start(t, func(o *Options) { o.RefuseGlobalQoS = c.refuse })
+			w := n.open(t, nil)
+			w.declareAs(c.typ, "q")
+			w.send(1, &amqp.BasicQos{PrefetchCount: 2, Global: true})
+			w.expect(1, &amqp.BasicQosOk{})
+			for range 2 {
+				w.send(1, &amqp.BasicConsume{Queue: "q"})
+				w.expect(1, &amqp.BasicConsumeOk{})
+			}
+			p := n.open(t, nil)
+			p.raw(numbered(1, "q", 0, 10, 100))
+			p.sync()
+			n.far.rest(t)
+			if got := p.ready("q"); got != 10-c.held {
+				t.Errorf("%d are ready, want %d", got, 10-c.held)
+			}
+		})
+	}
+}
