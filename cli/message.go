@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/warrenmq/warren/amqp"
@@ -305,12 +306,21 @@ func (g *getter) attach() error {
 	var w queue.Wake
 	// Sessions are told apart by their number only; those of channels are small.
 	spec := queue.ConsumerSpec{Session: rand.Uint64() | 1<<63, Getter: true}
+	var taken atomic.Bool // the answer, by somebody
 	g.queue.Attach(broker.Consumer{Spec: spec}, deaf{}, &w, func(id queue.ConsumerID, err *amqp.Error) {
 		g.id = id
-		failed <- err
+		if taken.CompareAndSwap(false, true) {
+			failed <- err
+		} else if err == nil {
+			go g.detach()
+		}
 	})
 	w.Flush()
-	return refusal(<-failed)
+	refused, err := await(failed, queueWait)
+	if err != nil && !taken.CompareAndSwap(false, true) { // it came just now
+		refused, err = <-failed, nil
+	}
+	return cmp.Or(err, refusal(refused))
 }
 
 // get takes one message, or says that there is none.
@@ -322,9 +332,19 @@ func (g *getter) get(noAck bool) (m management.Message, ok bool) {
 	}
 	got := make(chan offer, 1)
 	var w queue.Wake
-	g.queue.Get(g.id, noAck, &w, func(o queue.Offered, left uint64, ok bool) { got <- offer{o, left, ok} })
+	var taken atomic.Bool // the answer, by somebody
+	g.queue.Get(g.id, noAck, &w, func(o queue.Offered, left uint64, ok bool) {
+		if taken.CompareAndSwap(false, true) {
+			got <- offer{o, left, ok}
+		} else if ok {
+			g.rooms.pool.Release(o.Message.Ref.Slab, 1)
+		}
+	})
 	w.Flush()
-	o := <-got
+	o, err := await(got, queueWait)
+	if err != nil && !taken.CompareAndSwap(false, true) { // it came just now
+		o = <-got
+	}
 	if !o.ok {
 		return m, false
 	}
@@ -351,7 +371,7 @@ func (g *getter) detach() {
 	var w queue.Wake
 	g.queue.Detach(g.id, queue.Remove, &w, func() { close(done) })
 	w.Flush()
-	<-done
+	_, _ = await(done, queueWait) // it will be done
 }
 
 // withCounts adds to headers how often the message was given out before, as deliveries to clients tell it.
