@@ -68,6 +68,7 @@ func (r *rooms) openData() error {
 		Alarms: &r.alarms, NoDefaults: r.cfg.Definitions.Path != "",
 		DefaultVHost: r.cfg.DefaultVHost, DefaultUser: r.cfg.DefaultUser, DefaultPass: r.cfg.DefaultPass,
 		LoopbackUsers: loopback(r.cfg), DefaultQueueType: r.cfg.DefaultQueueType, RefuseTransient: !r.cfg.PermitTransientQueues,
+		RelaxedRedeclaration: r.cfg.RelaxedRedeclaration, ConsumerTimeout: r.cfg.ConsumerTimeout.Milliseconds(),
 	})
 	if err != nil {
 		return unreadable(dir, err)
@@ -96,10 +97,24 @@ func (r *rooms) openData() error {
 }
 
 func (r *rooms) newQueue(q broker.NewQueue) queue.Queue {
+	if q.Type == broker.Quorum {
+		rules := queue.QuorumRules()
+		rules.NoWindow = false
+		q.Config.KeepDiscards = false
+		return standIn{r.store.NewClassic(storage.LogID(q.ID), true, rules, q.Config, q.DeadLetters)}
+	}
 	if q.Type != broker.Classic {
 		return nil
 	}
 	return r.store.NewClassic(storage.LogID(q.ID), q.Durable, queue.ClassicRules(q.MaxPriority), q.Config, q.DeadLetters)
+}
+
+// standIn is TEMPORARY: what a queue of one node does not have.
+type standIn struct{ *queue.Classic }
+
+func (s standIn) Configure(c queue.Config, w *queue.Wake) {
+	c.KeepDiscards = false
+	s.Classic.Configure(c, w)
 }
 
 // closeData writes what is in memory and closes everything that openData opened.

@@ -72,7 +72,7 @@ func (r *rooms) open(version string, memory uint64) error {
 		HandshakeTimeout: cfg.HandshakeTimeout, MaxMessageSize: int(cfg.MaxMessageSize),
 		ConnectionMax: unlimited(cfg.ConnectionMax), ConsumerMax: cfg.ConsumerMaxPerChannel,
 		Mechanisms: mechanisms(cfg), AnonymousUser: cfg.AnonymousUser, AnonymousPass: cfg.AnonymousPass,
-		CertLoginFrom: "distinguished_name", Log: log,
+		RefuseGlobalQoS: !cfg.PermitGlobalQoS, CertLoginFrom: "distinguished_name", Log: log,
 	}, r.broker, r.pool, r.clock)
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel

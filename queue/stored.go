@@ -29,6 +29,13 @@ func ParseStored(b []byte) Stored {
 	return s
 }
 
+// HeaderOf is the payload of the content header frame of a message's bytes, of which b are those from the octet that ends
+// the names on.
+func HeaderOf(b []byte) []byte {
+	n := int(binary.BigEndian.Uint32(b[4:]))
+	return b[8 : 8+n]
+}
+
 // Body calls yield with each piece of the body in order, until it returns false.
 func (s Stored) Body(yield func([]byte) bool) {
 	for b := s.Frames; len(b) > 0; {
