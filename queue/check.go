@@ -8,6 +8,7 @@ import "fmt"
 func (s *State) Check() error {
 	c := checker{s: s, seen: map[Seq]string{}}
 	c.ready()
+	c.waiting()
 	c.consumers()
 	st := s.stats
 	if !c.partial {
@@ -85,6 +86,31 @@ func (c *checker) ready() {
 	}
 }
 
+// waiting looks at what is neither ready nor in flight.
+func (c *checker) waiting() {
+	st, count, octets := c.s.stats, uint64(0), uint64(0)
+	for i := range c.s.delayed {
+		x := &c.s.delayed[i]
+		c.expect(i == 0 || byDue(c.s.delayed[(i-1)/2], *x) < 0, "delayed messages out of order")
+		c.passed(&x.flight, "delayed")
+		c.at(x.seq, "delayed")
+		count++
+		octets += uint64(x.size)
+	}
+	c.expect(count == st.Delayed && octets == st.DelayedBytes, "%d messages of %d octets are delayed, not %d of %d", count, octets, st.Delayed, st.DelayedBytes)
+	count, octets = 0, 0
+	for key, x := range c.s.kept.Range(0, c.s.keys) {
+		c.expect(c.s.keptAt[x.seq] == key, "%x is kept under %d, not %d", x.seq, key, c.s.keptAt[x.seq])
+		c.passed(&x.flight, "kept")
+		c.at(x.seq, "kept")
+		count++
+		octets += uint64(x.size)
+	}
+	c.expect(count == st.Kept && octets == st.KeptBytes && len(c.s.keptAt) == int(count), "%d messages of %d octets are kept, not %d of %d", count, octets, st.Kept, st.KeptBytes)
+	c.expect(count == 0 || c.s.config.KeepDiscards, "%d dead letters kept without the rule", count)
+	c.expect(!c.s.refusing || c.s.soft, "refusing without the rule")
+}
+
 // consumers looks at consumers, what they hold, and who stands in line.
 func (c *checker) consumers() {
 	s := c.s
@@ -101,6 +127,15 @@ func (c *checker) consumers() {
 			c.at(f.seq, "in flight")
 			c.unacked++
 			c.unackedOctets += uint64(f.size)
+		}
+		for j, r := range k.late {
+			c.expect(r.First <= r.Last && r.Last <= k.lastID && (j == 0 || k.late[j-1].Last+1 < r.First), "consumer %d is late with %d", k.id, k.late)
+			c.expect(k.inFlight.Find(r.First) == nil, "consumer %d holds %d although it timed out", k.id, r.First)
+		}
+		for j := range k.locks {
+			_, some := k.holds(j)
+			c.expect(j == 0 || k.locks[j-1].first < k.locks[j].first, "locks of consumer %d out of order", k.id)
+			c.expect(!some || k.locks[j].at == 0 || s.lockDue != 0 && s.lockDue <= k.locks[j].at, "consumer %d times out at %d, before %d", k.id, k.locks[j].at, s.lockDue)
 		}
 		able := k.next != nil
 		s.review(k)
@@ -121,7 +156,7 @@ func (c *checker) consumers() {
 	c.expect(uint64(members) == attached, "%d members of groups, %d consumers", members, attached)
 	c.expect(listed == s.listed, "%d consumers in line, not %d", listed, s.listed)
 	if s.config.SingleActive {
-		c.expect((s.active != nil) == (attached > 0), "%d consumers, active is %v", attached, s.active)
+		c.expect((s.active != nil) == (s.foremost() != nil), "%d consumers, active is %v", attached, s.active)
 	} else {
 		c.expect(s.active == nil, "an active consumer without the rule")
 	}

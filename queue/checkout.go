@@ -108,7 +108,11 @@ func (s *State) head(from int) (f flight, ok bool) {
 		}
 	}
 	m := &lv.head
-	return flight{seq: m.Seq, expiry: m.Expiry, size: m.Size, redelivered: m.Flags&WasDelivered != 0 || m.Seq.place() < lv.again}, true
+	f = flight{seq: m.Seq, expiry: m.Expiry, size: m.Size, redelivered: m.Flags&WasDelivered != 0 || m.Seq.place() < lv.again}
+	if m.Flags&WasDelivered != 0 {
+		f.failed = s.brought(m.Failed)
+	}
+	return f, true
 }
 
 // pop takes f, the head of what from names, out of the ready messages.
@@ -180,13 +184,13 @@ func (s *State) discardHead(from int, f *flight, reason Reason, fx *Effects) {
 	} else {
 		s.stats.Dropped++
 	}
-	fx.discard(f.seq, reason, false)
+	s.discard(f, reason, false, fx)
 }
 
 // drop discards what is ready beyond the limits of a drop-head queue, the next to go out first. It is true when it
 // dropped any.
 func (s *State) drop(fx *Effects) (dropped bool) {
-	for s.config.Overflow == DropHead && s.over() {
+	for s.drops && s.over() {
 		from, f, ok := s.top()
 		if !ok {
 			break
@@ -246,16 +250,4 @@ func (e *Effects) remove(seq Seq) {
 		return
 	}
 	e.Removed = append(e.Removed, SeqRange{seq, seq})
-}
-
-// discard adds seq to the discarded, as part of the last range where it continues that.
-func (e *Effects) discard(seq Seq, reason Reason, failed bool) {
-	if n := len(e.Discards); n > 0 {
-		last := &e.Discards[n-1]
-		if last.Direct < 0 && last.Reason == reason && last.Failed == failed && last.Last+1 == seq {
-			last.Last = seq
-			return
-		}
-	}
-	e.Discards = append(e.Discards, Discarded{SeqRange: SeqRange{seq, seq}, Reason: reason, Failed: failed, Direct: -1})
 }

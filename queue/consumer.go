@@ -2,6 +2,7 @@ package queue
 
 import (
 	"errors"
+	"math"
 	"slices"
 )
 
@@ -27,6 +28,11 @@ type consumer struct {
 	lastID   DeliveryID
 	inFlight Window[flight]
 
+	session uint64
+	timeout int64   // milliseconds; 0: that of the queue
+	locks   []lock  // when what is in flight times out
+	late    []Range // deliveries that have timed out and were not settled since; it gets nothing more until then
+
 	group      *group
 	prev, next *consumer // neighbours in the group's line; nil when not in it
 }
@@ -49,13 +55,19 @@ func (s *State) Attach(at Time, spec ConsumerSpec, fx *Effects) (ConsumerID, err
 	s.lastID++
 	c := &consumer{
 		id: s.lastID, priority: spec.Priority, prefetch: spec.Prefetch, window: spec.Window,
-		noAck: spec.NoAck, getter: spec.Getter, gate: spec.Gate,
+		noAck: spec.NoAck, getter: spec.Getter, gate: spec.Gate, session: spec.Session,
+	}
+	if s.rules.CountReturns {
+		c.timeout = spec.Timeout
 	}
 	if c.prefetch == 0 {
 		c.prefetch = s.rules.PrefetchZero
 	}
 	if c.window == 0 {
 		c.window = DefaultWindow
+	}
+	if s.rules.NoWindow {
+		c.window = math.MaxUint32
 	}
 	if c.noAck {
 		c.prefetch, c.gate = 0, nil
@@ -93,6 +105,33 @@ func (s *State) Detach(at Time, id ConsumerID, how Detachment, fx *Effects) {
 	s.end(fx)
 }
 
+// Down ends all consumers of a session, as Detach does with Remove.
+func (s *State) Down(at Time, session uint64, fx *Effects) {
+	s.DownWhere(at, func(id uint64) bool { return id == session }, fx)
+}
+
+// DownWhere ends all consumers of the sessions for which gone is true, as Detach does with Remove, in the order in which
+// they came. gone must do nothing else.
+func (s *State) DownWhere(at Time, gone func(session uint64) bool, fx *Effects) {
+	s.begin(at, fx)
+	var ended []*consumer
+	for _, c := range s.consumers {
+		if gone(c.session) {
+			ended = append(ended, c)
+		}
+	}
+	for _, c := range ended {
+		s.leave(c)
+		s.settle(c, Range{0, c.lastID}, ReturnFailed, fx)
+		s.drained(c, fx)
+	}
+	if len(ended) > 0 {
+		s.activate(fx)
+		s.dropBefore(fx)
+	}
+	s.end(fx)
+}
+
 // consumer finds a consumer, or nil.
 func (s *State) consumer(id ConsumerID) *consumer {
 	if n := len(s.consumers); n > 0 && s.consumers[n-1].id == id {
@@ -126,7 +165,7 @@ func (s *State) leave(c *consumer) {
 	if c.cancelled {
 		return
 	}
-	c.cancelled = true
+	c.cancelled, c.late = true, nil
 	s.review(c)
 	if c.getter {
 		return
@@ -160,7 +199,7 @@ func (s *State) drained(c *consumer, fx *Effects) {
 }
 
 // activate sees to it that a single-active-consumer queue has its active consumer: the first to come; when it ends, the
-// one of highest priority, the oldest of these. With Rules.Preempt a newcomer of higher priority takes over.
+// foremost one. With Rules.Preempt a newcomer of higher priority takes over.
 func (s *State) activate(fx *Effects) {
 	if !s.config.SingleActive {
 		return
@@ -191,14 +230,24 @@ func (s *State) yield(fx *Effects) {
 	s.review(s.active)
 }
 
-// foremost is the oldest of the consumers of highest priority, or nil.
+// foremost is the oldest of the consumers of highest priority, or nil; with Rules.Preempt the one of these that may take
+// most. None whose deliveries have timed out is.
 func (s *State) foremost() (best *consumer) {
 	for _, c := range s.consumers {
-		if !c.getter && !c.cancelled && (best == nil || c.priority > best.priority) {
+		if !c.getter && !c.cancelled && len(c.late) == 0 && (best == nil || c.priority > best.priority ||
+			c.priority == best.priority && s.rules.Preempt && c.credit() > best.credit()) {
 			best = c
 		}
 	}
 	return best
+}
+
+// credit is how many more deliveries the consumer may hold.
+func (c *consumer) credit() int {
+	if c.prefetch == 0 {
+		return math.MaxInt
+	}
+	return int(c.prefetch) - c.inFlight.Len()
 }
 
 // capacity is how many messages the consumer may be given by its window and its prefetch.
@@ -212,22 +261,15 @@ func (c *consumer) capacity() int {
 // review puts the consumer at the end of its group's line when it has become able to take a message, and out of the line
 // when it no longer is.
 func (s *State) review(c *consumer) {
-	able := !c.getter && !c.cancelled && !c.blocked && !c.gated && c.capacity() > 0 &&
-		(!s.config.SingleActive || s.active == c && !s.quiescing)
+	able := s.able(c)
 	if able == (c.next != nil) {
 		return
 	}
-	g := c.group
 	if able {
-		s.listed++
-		if g.first == nil {
-			c.prev, c.next, g.first = c, c, c
-			return
-		}
-		c.prev, c.next = g.first.prev, g.first
-		c.prev.next, c.next.prev = c, c
+		s.enlist(c)
 		return
 	}
+	g := c.group
 	s.listed--
 	if g.first == c {
 		g.first = c.next
@@ -237,6 +279,24 @@ func (s *State) review(c *consumer) {
 	}
 	c.prev.next, c.next.prev = c.next, c.prev
 	c.prev, c.next = nil, nil
+}
+
+// able reports whether the consumer can take a message.
+func (s *State) able(c *consumer) bool {
+	return !c.getter && !c.cancelled && !c.blocked && !c.gated && len(c.late) == 0 && c.capacity() > 0 &&
+		(!s.config.SingleActive || s.active == c && !s.quiescing)
+}
+
+// enlist puts the consumer at the end of its group's line.
+func (s *State) enlist(c *consumer) {
+	g := c.group
+	s.listed++
+	if g.first == nil {
+		c.prev, c.next, g.first = c, c, c
+		return
+	}
+	c.prev, c.next = g.first.prev, g.first
+	c.prev.next, c.next.prev = c, c
 }
 
 // nextConsumer is the one whose turn it is, with its gate passed, or nil when none can take a message.

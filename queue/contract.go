@@ -97,6 +97,7 @@ type ConsumerSpec struct {
 	Priority  int32  // higher is served first
 	Window    uint32 // deliveries handed over before Ready must be called; 0 is DefaultWindow
 	Gate      Gate   // nil: none
+	Timeout   int64  // milliseconds to settle a delivery in; 0: Config.ConsumerTimeout. Classic queues know none
 }
 
 // DefaultWindow is how many deliveries wait in an outlet before the queue pauses for it.
@@ -129,6 +130,8 @@ type Stats struct {
 	ReadyBytes, UnackedBytes uint64
 	Consumers                uint64
 	Active                   ConsumerID // of a single-active-consumer queue; 0 is none
+	Delayed, DelayedBytes    uint64     // returned, and ready later (Config.DelayType)
+	Kept, KeptBytes          uint64     // dead letters that wait for Buried (Config.KeepDiscards)
 	// Totals.
 	Published, Delivered, DeliveredNoAck, Got, GotNoAck, GetEmpty, Redelivered, Acked uint64
 	Expired, Rejected, Dropped, Returned                                              uint64

@@ -39,6 +39,8 @@ func (s *State) run(c *consumer, batch []Message, i, end int, fx *Effects) {
 		d.Seq, d.Redelivered = seqOf(number, lv.after), m.Flags&WasDelivered != 0
 		if d.Redelivered {
 			again++
+			d.Failed = s.brought(m.Failed)
+			d.Acquired = d.Failed
 		}
 		if c.noAck {
 			d.Direct = int32(i)
@@ -47,7 +49,7 @@ func (s *State) run(c *consumer, batch []Message, i, end int, fx *Effects) {
 		octets += uint64(m.Size)
 		expiry := s.expiry(m)
 		s.log.Put(d.Seq, expiry, m)
-		c.inFlight.Append(d.ID, flight{seq: d.Seq, expiry: expiry, size: m.Size, redelivered: d.Redelivered})
+		c.inFlight.Append(d.ID, flight{seq: d.Seq, expiry: expiry, size: m.Size, failed: d.Failed, redelivered: d.Redelivered})
 	}
 	s.stats.Published += uint64(n)
 	s.stats.Redelivered += again
@@ -74,9 +76,13 @@ func (s *State) runStored(c *consumer, i int, fx *Effects) (n int) {
 		d.Seq, d.Redelivered = m.Seq, m.Flags&WasDelivered != 0 || m.Seq < below
 		if d.Redelivered {
 			again++
+			if m.Flags&WasDelivered != 0 {
+				d.Failed = s.brought(m.Failed)
+				d.Acquired = d.Failed
+			}
 		}
 		if !c.noAck {
-			c.inFlight.Append(d.ID, flight{seq: m.Seq, size: m.Size, redelivered: d.Redelivered})
+			c.inFlight.Append(d.ID, flight{seq: m.Seq, size: m.Size, failed: d.Failed, redelivered: d.Redelivered})
 		}
 		if n == most {
 			break
@@ -109,6 +115,9 @@ func (s *State) handed(c *consumer, n int) {
 		s.stats.DeliveredNoAck += uint64(n)
 	} else {
 		s.stats.Delivered += uint64(n)
+		if s.rules.CountReturns {
+			s.arm(c, n)
+		}
 	}
 	c.room -= uint32(n)
 	c.group.first = c.next
@@ -128,10 +137,22 @@ func (s *State) hand(c *consumer, f *flight, noAck bool) Delivery {
 		s.stats.Unacked++
 		s.stats.UnackedBytes += uint64(f.size)
 	}
+	acquired := f.acquired
+	if acquired == 0 { // of a dead letter, which brought its failures but not how often it was acquired
+		acquired = f.failed
+	}
 	return Delivery{
 		Seq: f.seq, ID: c.lastID, Consumer: c.id, Direct: -1, Settled: noAck,
-		Redelivered: f.redelivered, Acquired: f.acquired, Failed: f.failed,
+		Redelivered: f.redelivered, Acquired: acquired, Failed: f.failed,
 	}
+}
+
+// brought is the failed count with which a dead letter starts that was handed out before it died.
+func (s *State) brought(failed uint16) uint32 {
+	if !s.rules.CountReturns {
+		return 0
+	}
+	return max(1, uint32(failed))
 }
 
 // settle applies the outcome to the deliveries of c with ids in r.
@@ -145,7 +166,7 @@ func (s *State) settle(c *consumer, r Range, o Outcome, fx *Effects) {
 		case Return, ReturnFailed:
 			s.giveBack(*f, o == ReturnFailed, fx)
 		case Discard, DiscardFailed:
-			fx.discard(f.seq, Rejected, o == DiscardFailed)
+			s.discard(f, Rejected, o == DiscardFailed, fx)
 		}
 	})
 	s.stats.Unacked -= uint64(n)
@@ -158,7 +179,7 @@ func (s *State) settle(c *consumer, r Range, o Outcome, fx *Effects) {
 	}
 }
 
-// giveBack makes a message ready again, at its own place or at the end of the returns, unless it has failed too often.
+// giveBack makes a message ready again, now or later, unless it has failed too often.
 func (s *State) giveBack(f flight, failed bool, fx *Effects) {
 	s.stats.Returned++
 	f.redelivered = true
@@ -169,10 +190,19 @@ func (s *State) giveBack(f flight, failed bool, fx *Effects) {
 		}
 		if limit := s.config.DeliveryLimit; limit >= 0 && int64(f.failed) > limit {
 			s.stats.Rejected++
-			fx.discard(f.seq, DeliveryLimited, true)
+			s.discard(&f, DeliveryLimited, false, fx)
+			return
+		}
+		if wait := s.config.delay(f.failed, failed); wait > 0 {
+			s.postpone(delayed{flight: f, due: s.now + Time(wait)})
 			return
 		}
 	}
+	s.requeue(&f)
+}
+
+// requeue makes a message ready again, at its own place or at the end of the returns.
+func (s *State) requeue(f *flight) {
 	s.stats.Ready++
 	s.stats.ReadyBytes += uint64(f.size)
 	if f.expiry != 0 {
@@ -180,11 +210,11 @@ func (s *State) giveBack(f flight, failed bool, fx *Effects) {
 	}
 	if s.rules.Requeue == Returns {
 		s.turns++
-		s.returns.Append(s.turns, f)
+		s.returns.Append(s.turns, *f)
 		return
 	}
 	i := f.seq.Level()
-	s.levels[i].push(f)
+	s.levels[i].push(*f)
 	s.busy[i>>6] |= 1 << (i & 63)
 }
 

@@ -80,6 +80,12 @@ func (s *State) exceptions(dst []flight, leaving []SeqRange) []flight {
 	for _, f := range s.returns.Range(0, s.turns) {
 		dst = append(dst, *f)
 	}
+	for _, x := range s.sortedDelayed() {
+		dst = append(dst, x.flight)
+	}
+	for _, x := range s.kept.Range(0, s.keys) {
+		dst = append(dst, x.flight)
+	}
 	listed := len(dst)
 	for i := range s.levels {
 		dst = append(dst, s.levels[i].returned...)

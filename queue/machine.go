@@ -22,6 +22,10 @@ type Meta struct {
 	Expiry Time   // 0: never
 	Size   uint32 // octets of the body, as max-length-bytes counts them
 	Flags  Flags  // those of the message; the machine looks at WasDelivered
+	// Failed deliveries that a dead letter brings along, where returns are counted: Discarded.Failures of the queue it
+	// comes from. It means nothing without WasDelivered, and with it 0 counts as 1, so that a Log need not keep it for
+	// what comes from queues that do not count.
+	Failed uint16
 }
 
 // Log keeps the messages of one queue for the machine, which owns their order.
@@ -43,12 +47,23 @@ type Rules struct {
 	Levels             int          // priority levels, 1..256
 	DefaultLevel       uint8        // of a message without a priority
 	Requeue            RequeuePlace // where returned messages go
-	CountReturns       bool         // keep acquired and failed counts, and let delivery limits act on them
+	CountReturns       bool         // keep acquired and failed counts, and let what is marked so in Config act
 	PrefetchZero       uint32       // what prefetch 0 stands for; 0 is no limit
 	Preempt            bool         // single active consumer: a consumer of higher priority takes over when the active one has drained
 	ExclusiveConsumers bool         // whether ConsumerSpec.Exclusive counts
 	RejectBefore       bool         // reject-publish is decided per message before it is stored (classic)
 	DropBefore         bool         // after a requeue drop-head acts before consumers have their turn (classic), not after
+	NoWindow           bool         // prefetch alone limits consumers: no ConsumerSpec.Window, no need for Ready
+	ZeroTTL            int64        // milliseconds that a TTL of 0 stands for
+}
+
+// QuorumRules are the rules of quorum queues (RabbitMQ 4.3: 32 levels, a consumer without prefetch has 2000 in flight at
+// most, a TTL of 0 leaves time for a consumer to take the message at once).
+func QuorumRules() Rules {
+	return Rules{
+		Levels: 32, DefaultLevel: 4, Requeue: Returns, CountReturns: true, PrefetchZero: 2000, Preempt: true,
+		NoWindow: true, ZeroTTL: 1,
+	}
 }
 
 // RequeuePlace says where a returned message goes.
@@ -67,15 +82,38 @@ type Config struct {
 	Overflow      Overflow
 	DeliveryLimit int64 // failed deliveries allowed, -1: none; acts only with Rules.CountReturns
 	SingleActive  bool
+
+	// The rest acts only with Rules.CountReturns.
+
+	// Returned messages wait before they are ready again: DelayMin milliseconds for each failed delivery so far, at least
+	// once and at most DelayMax. Without a DelayMin above 0 there is no delay; a DelayMax of 0 is DelayMin.
+	DelayType          DelayType
+	DelayMin, DelayMax int64
+	// ConsumerTimeout is how many milliseconds a consumer may take to settle a delivery, 0: for ever. It acts on what is
+	// handed out from now on, where ConsumerSpec.Timeout says nothing else.
+	ConsumerTimeout int64
+	// KeepDiscards keeps dead letters in the queue, as Effects.Kept, until Buried. Those with reason MaxLen leave all the
+	// same. Without it what was kept is dropped.
+	KeepDiscards bool
 }
+
+// DelayType says which returned messages are delayed.
+type DelayType uint8
+
+const (
+	DelayNone     DelayType = iota
+	DelayAll                // whatever comes back
+	DelayFailed             // what was returned as failed
+	DelayReturned           // what was returned, but not as failed
+)
 
 // Overflow says what gives way when a limit is met.
 type Overflow uint8
 
 const (
 	DropHead         Overflow = iota
-	RejectPublish             // the new message is refused
-	RejectPublishDLX          // the new message is refused and dead-lettered
+	RejectPublish             // the new message is refused; without Rules.RejectBefore the next ones are (see State.pace)
+	RejectPublishDLX          // the new message is refused and dead-lettered; without Rules.RejectBefore as DropHead
 )
 
 // Reason says why a message left without being acknowledged. The words are those of x-death.
@@ -100,8 +138,8 @@ type Delivery struct {
 	Direct      int32 // index in the published batch of a message that was settled without being Put; -1 otherwise
 	Settled     bool  // the consumer does not acknowledge: the Log lets go of the message
 	Redelivered bool
-	Acquired    uint32
-	Failed      uint32
+	Acquired    uint32 // times handed out before, with Rules.CountReturns
+	Failed      uint32 // how many of these failed
 }
 
 // SeqRange is a run of places in one level, both ends included. Places in it that hold no message are passed over.
@@ -114,12 +152,20 @@ type Discarded struct {
 	Failed bool  // the dead letter is marked redelivered (counted failures)
 	Direct int32 // index in the published batch of a message refused with reject-publish-dlx, never Put; -1 otherwise.
 	// Its publisher hears a refusal, although it is not listed in Refused, and the SeqRange means nothing.
+	Failures uint32 // failed deliveries of each, with Rules.CountReturns: what the dead letter brings to its target
+}
+
+// TimedOut is an effect: the consumer took too long to settle these deliveries, and they have returned. It gets nothing
+// more until it has settled them all the same, to no other effect; a getter does.
+type TimedOut struct {
+	Consumer ConsumerID
+	Range
 }
 
 // Effects is what a command asks to be done. One value is reused for many commands; Reset empties it.
 //
 // A message that was Put leaves in exactly one of four ways: as a Delivery with Settled and Direct < 0, as such a
-// Delivery returned by Get, in Removed, or in Discards with Direct < 0. Whoever keeps a record of what is gone needs no
+// Delivery returned by Get, in Removed, or in Discards with Direct < 0. What is Kept stays in the queue. Whoever keeps a record of what is gone needs no
 // other source. When the command has ended no place of these ranges holds a message that is still in the queue, be it
 // ready, returned or in flight; and what lies in a level before a place that has left was handed out or has left as well.
 //
@@ -129,6 +175,8 @@ type Effects struct {
 	Deliver  []Delivery
 	Removed  []SeqRange // settled or purged: let go of them
 	Discards []Discarded
+	Kept     []Discarded // dead letters that stay until Buried (Config.KeepDiscards): route them
+	TimedOut []TimedOut
 	Refused  []uint32     // indexes of the published batch that were refused (reject-publish); the caller keeps them
 	Cancel   []ConsumerID // consumers the machine ended
 	Activity []Activation
@@ -151,6 +199,7 @@ const MaxEffects = 1024
 func (e *Effects) Reset() {
 	e.Deliver, e.Removed, e.Discards = empty(e.Deliver), empty(e.Removed), empty(e.Discards)
 	e.Refused, e.Cancel, e.Activity = empty(e.Refused), empty(e.Cancel), empty(e.Activity)
+	e.Kept, e.TimedOut = empty(e.Kept), empty(e.TimedOut)
 	e.Due, e.More = 0, false
 }
 

@@ -20,6 +20,7 @@ type Message struct {
 	TTL      int64  // milliseconds from the expiration property, -1: none
 	Priority uint8
 	Flags    Flags
+	Failed   uint16 // of a dead letter: failed deliveries before it came, saturating; see Meta
 }
 
 // Flags are facts about a message that are asked for often.

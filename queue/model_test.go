@@ -25,6 +25,11 @@ type model struct {
 	quiescing bool
 	stats     Stats
 
+	delayed  []*modelMessage
+	kept     []*modelMessage
+	refusing bool
+	lockDue  Time
+
 	budget int
 	out    outcome
 }
@@ -35,6 +40,8 @@ type modelMessage struct {
 	size                  uint32
 	acquired, failed      uint32
 	redelivered, returned bool
+	due                   Time   // of a delayed one
+	reason                Reason // of a kept one
 }
 
 type modelConsumer struct {
@@ -44,11 +51,13 @@ type modelConsumer struct {
 	last                        DeliveryID
 	held                        []modelHeld
 	cancelled, blocked, refused bool
+	late                        []DeliveryID
 }
 
 type modelHeld struct {
-	id DeliveryID
-	m  *modelMessage
+	id   DeliveryID
+	m    *modelMessage
+	lock Time
 }
 
 // outcome is what a command did, message by message.
@@ -56,6 +65,8 @@ type outcome struct {
 	Deliver  []Delivery
 	Removed  []Seq
 	Discards []Discarded // one message each
+	Kept     []Discarded
+	TimedOut []TimedOut // one delivery each
 	Refused  []uint32
 	Activity []Activation
 	Due      Time
@@ -64,7 +75,7 @@ type outcome struct {
 
 func newModel(rules Rules, config Config, limit int) *model {
 	n := max(rules.Levels, 1)
-	m := &model{rules: rules, config: config, limit: limit, levels: make([][]*modelMessage, n), places: make([]uint64, n), coldFrom: make([]uint64, n), away: map[Seq]bool{}}
+	m := &model{rules: rules, config: limits(rules, config), limit: limit, levels: make([][]*modelMessage, n), places: make([]uint64, n), coldFrom: make([]uint64, n), away: map[Seq]bool{}}
 	m.warm()
 	return m
 }
@@ -81,11 +92,20 @@ func (m *model) command(at Time, f func()) outcome {
 	m.now = max(m.now, at)
 	m.budget = m.limit
 	m.out = outcome{}
+	m.promote()
 	m.expire()
 	if f != nil {
 		f()
 	}
+	m.timeOut()
 	m.work()
+	if !m.out.More {
+		m.pace()
+	}
+	for _, x := range m.delayed {
+		m.out.Due = sooner(m.out.Due, x.due)
+	}
+	m.out.Due = sooner(m.out.Due, m.lockDue)
 	for _, q := range m.queues() {
 		h := m.head(q)
 		if h == nil && len(*q) > 0 && (*q)[0].returned && (*q)[0].expiry > m.now {
@@ -156,7 +176,20 @@ func (m *model) expire() bool {
 }
 
 func (m *model) discard(x *modelMessage, reason Reason, failed bool) {
-	m.out.Discards = append(m.out.Discards, Discarded{SeqRange{x.seq, x.seq}, reason, failed, -1})
+	d := Discarded{SeqRange{x.seq, x.seq}, reason, failed, -1, 0}
+	if m.rules.CountReturns {
+		if failed && reason == Rejected {
+			x.failed++
+		}
+		d.Failed, d.Failures = x.failed > 0, x.failed
+	}
+	if m.config.KeepDiscards && reason != MaxLen {
+		x.reason = reason
+		m.kept = append(m.kept, x)
+		m.out.Kept = append(m.out.Kept, d)
+	} else {
+		m.out.Discards = append(m.out.Discards, d)
+	}
 	switch reason {
 	case Expired:
 		m.stats.Expired++
@@ -168,8 +201,8 @@ func (m *model) discard(x *modelMessage, reason Reason, failed bool) {
 }
 
 func (m *model) drop() (dropped bool) {
-	for m.config.Overflow == DropHead {
-		n, octets := m.ready()
+	for m.config.Overflow == DropHead || m.config.Overflow == RejectPublishDLX && !m.rules.RejectBefore {
+		n, octets := m.counted()
 		if !(m.config.MaxLength >= 0 && n > int(m.config.MaxLength) || m.config.MaxBytes >= 0 && octets > uint64(m.config.MaxBytes)) {
 			break
 		}
@@ -218,7 +251,7 @@ func (m *model) work() {
 }
 
 func (m *model) able(c *modelConsumer) bool {
-	if c.spec.Getter || c.cancelled || c.blocked || c.refused || c.room == 0 {
+	if c.spec.Getter || c.cancelled || c.blocked || c.refused || c.room == 0 && !m.rules.NoWindow || len(c.late) > 0 {
 		return false
 	}
 	if m.config.SingleActive && (m.active != c || m.quiescing) {
@@ -272,7 +305,7 @@ func (m *model) turn(c *modelConsumer) {
 func (m *model) give(c *modelConsumer, x *modelMessage, noAck bool, direct int32) Delivery {
 	c.last++
 	if !noAck {
-		c.held = append(c.held, modelHeld{c.last, x})
+		c.held = append(c.held, modelHeld{c.last, x, m.lock(c)})
 	}
 	if x.redelivered {
 		m.stats.Redelivered++
@@ -280,6 +313,9 @@ func (m *model) give(c *modelConsumer, x *modelMessage, noAck bool, direct int32
 	d := Delivery{x.seq, c.last, c.id, direct, noAck, x.redelivered, 0, 0}
 	if m.rules.CountReturns {
 		d.Acquired, d.Failed = x.acquired, x.failed
+		if x.acquired == 0 {
+			d.Acquired = x.failed
+		}
 	}
 	return d
 }
@@ -287,7 +323,12 @@ func (m *model) give(c *modelConsumer, x *modelMessage, noAck bool, direct int32
 func (m *model) publish(at Time, batch []Message) outcome {
 	return m.command(at, func() {
 		for i, msg := range batch {
-			n, octets := m.ready()
+			if m.refusing {
+				m.out.Refused = append(m.out.Refused, uint32(i))
+				m.stats.Dropped++
+				continue
+			}
+			n, octets := m.counted()
 			if m.rules.RejectBefore && m.config.Overflow != DropHead &&
 				(m.config.MaxLength >= 0 && n+1 > int(m.config.MaxLength) || m.config.MaxBytes >= 0 && octets+uint64(msg.Size) > uint64(m.config.MaxBytes)) {
 				if m.config.Overflow == RejectPublish {
@@ -308,14 +349,20 @@ func (m *model) publish(at Time, batch []Message) outcome {
 			}
 			m.places[level]++
 			x := &modelMessage{seq: Seq(level)<<56 | Seq(m.places[level]), size: msg.Size, redelivered: msg.Flags&WasDelivered != 0}
+			if x.redelivered && m.rules.CountReturns {
+				x.failed = max(1, uint32(msg.Failed))
+			}
 			ttl := msg.TTL
 			if ttl < 0 || m.config.TTL >= 0 && m.config.TTL < ttl {
 				ttl = m.config.TTL
 			}
+			if ttl == 0 {
+				ttl = m.rules.ZeroTTL
+			}
 			if ttl >= 0 {
 				x.expiry = m.now + Time(ttl)
 			}
-			if n == 0 {
+			if n, _ := m.ready(); n == 0 {
 				if c := m.pick(); c != nil {
 					direct := int32(-1)
 					if c.spec.NoAck {
@@ -330,6 +377,7 @@ func (m *model) publish(at Time, batch []Message) outcome {
 			if len(m.line) == 0 {
 				m.drop()
 				m.expire()
+				m.pace()
 			}
 		}
 	})
@@ -372,7 +420,11 @@ func (m *model) attach(at Time, spec ConsumerSpec) (id ConsumerID, err error, o 
 // best is who should be active: highest priority, then age.
 func (m *model) best() (best *modelConsumer) {
 	for _, c := range m.consumers {
-		if !c.spec.Getter && !c.cancelled && (best == nil || c.spec.Priority > best.spec.Priority) {
+		if c.spec.Getter || c.cancelled || len(c.late) > 0 {
+			continue
+		}
+		if best == nil || c.spec.Priority > best.spec.Priority ||
+			c.spec.Priority == best.spec.Priority && m.rules.Preempt && m.credit(c) > m.credit(best) {
 			best = c
 		}
 	}
@@ -412,11 +464,7 @@ func (m *model) detach(at Time, id ConsumerID, how Detachment) outcome {
 		if c == nil {
 			return
 		}
-		c.cancelled = true
-		if m.active == c {
-			m.active, m.quiescing = nil, false
-		}
-		m.relist()
+		m.leave(c)
 		if how == Remove {
 			m.takeBack(c, 0, 1<<62, ReturnFailed)
 		}
@@ -450,25 +498,38 @@ func (m *model) takeBack(c *modelConsumer, first, last DeliveryID, o Outcome) {
 			m.discard(x, Rejected, o == DiscardFailed)
 			continue
 		}
-		m.stats.Returned++
-		x.acquired++
-		x.redelivered, x.returned = true, true
-		if o == ReturnFailed {
-			x.failed++
-		}
-		if m.rules.CountReturns && m.config.DeliveryLimit >= 0 && int64(x.failed) > m.config.DeliveryLimit {
-			m.discard(x, DeliveryLimited, true)
-			continue
-		}
-		if m.rules.Requeue == Returns {
-			m.returns = append(m.returns, x)
-			continue
-		}
-		l := &m.levels[x.seq.Level()]
-		*l = append(*l, x)
-		slices.SortFunc(*l, func(a, b *modelMessage) int { return cmp.Compare(a.seq, b.seq) })
+		m.giveBack(x, o == ReturnFailed)
 	}
 	c.held = keep
+}
+
+func (m *model) giveBack(x *modelMessage, failed bool) {
+	m.stats.Returned++
+	x.acquired++
+	x.redelivered, x.returned = true, true
+	if failed {
+		x.failed++
+	}
+	if m.rules.CountReturns && m.config.DeliveryLimit >= 0 && int64(x.failed) > m.config.DeliveryLimit {
+		m.discard(x, DeliveryLimited, true)
+		return
+	}
+	if wait := m.wait(x, failed); wait > 0 {
+		x.due = m.now + Time(wait)
+		m.delayed = append(m.delayed, x)
+		return
+	}
+	m.requeue(x)
+}
+
+func (m *model) requeue(x *modelMessage) {
+	if m.rules.Requeue == Returns {
+		m.returns = append(m.returns, x)
+		return
+	}
+	l := &m.levels[x.seq.Level()]
+	*l = append(*l, x)
+	slices.SortFunc(*l, func(a, b *modelMessage) int { return cmp.Compare(a.seq, b.seq) })
 }
 
 func (m *model) settle(at Time, id ConsumerID, ids []Range, o Outcome) outcome {
@@ -480,6 +541,7 @@ func (m *model) settle(at Time, id ConsumerID, ids []Range, o Outcome) outcome {
 		for _, r := range ids {
 			m.takeBack(c, r.First, r.Last, o)
 		}
+		m.catchUp(c, ids)
 		m.forget()
 		m.swap()
 		m.relist()
@@ -545,6 +607,9 @@ func (m *model) purge(at Time) (n uint64, o outcome) {
 			gone = append(gone, l...)
 			m.levels[i] = nil
 		}
+		m.sortDelayed()
+		gone = append(append(gone, m.delayed...), m.kept...)
+		m.delayed, m.kept = nil, nil
 		for _, x := range gone {
 			m.out.Removed = append(m.out.Removed, x.seq)
 		}
@@ -556,7 +621,14 @@ func (m *model) purge(at Time) (n uint64, o outcome) {
 func (m *model) configure(at Time, config Config) outcome {
 	return m.command(at, func() {
 		single := m.config.SingleActive
-		m.config = config
+		m.config = limits(m.rules, config)
+		if !m.config.KeepDiscards {
+			for _, x := range m.kept {
+				m.out.Removed = append(m.out.Removed, x.seq)
+			}
+			m.kept = nil
+		}
+		m.refusing = m.refusing && config.Overflow == RejectPublish
 		if single != config.SingleActive {
 			m.active, m.quiescing = nil, false
 			m.choose()
@@ -578,6 +650,14 @@ func (m *model) counts() Stats {
 			st.UnackedBytes += uint64(h.m.size)
 		}
 	}
+	for _, x := range m.delayed {
+		st.Delayed++
+		st.DelayedBytes += uint64(x.size)
+	}
+	for _, x := range m.kept {
+		st.Kept++
+		st.KeptBytes += uint64(x.size)
+	}
 	if m.active != nil {
 		st.Active = m.active.id
 	}
@@ -590,6 +670,9 @@ func (m *model) live() (seqs []Seq) {
 		for _, x := range *q {
 			seqs = append(seqs, x.seq)
 		}
+	}
+	for _, x := range slices.Concat(m.delayed, m.kept) {
+		seqs = append(seqs, x.seq)
 	}
 	for _, c := range m.consumers {
 		for _, h := range c.held {

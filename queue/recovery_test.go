@@ -232,14 +232,16 @@ func (d *drill) expected(kept int) *model {
 	}
 	slices.Sort(rest)
 	for _, seq := range rest {
-		was := exists[seq].Flags&WasDelivered != 0
+		was, failed := exists[seq].Flags&WasDelivered != 0, exists[seq].Failed
 		x := take(seq)
 		if x.seq.place() <= highest[seq.Level()] {
 			x.acquired = 1
 			back(x)
 			continue
 		}
-		x.redelivered = was
+		if x.redelivered = was; was && m.rules.CountReturns {
+			x.failed = max(1, uint32(failed))
+		}
 		m.levels[seq.Level()] = append(m.levels[seq.Level()], x)
 	}
 	for _, l := range m.levels {

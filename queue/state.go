@@ -35,11 +35,19 @@ type State struct {
 	exclusive  *consumer
 	stats      Stats
 	expiring   uint64 // ready messages that have an expiry
-	due        Time   // the earliest expiry among the heads; 0: none
 	budget     int    // messages that the running command may still move on its own account
 	maxEffects int
 	cold       bool // a head was not in memory
 	missing    Seq  // the first of returns, if the Log did not have it in memory; 0: none
+
+	drops    bool         // what is ready beyond the limits gives way
+	soft     bool         // publishes are refused while too much is ready, instead
+	refusing bool         // with soft, from too much until there is a fifth less than that
+	delayed  []delayed    // a heap, first due first
+	lockDue  Time         // no delivery in flight times out before; 0: none does
+	kept     Window[kept] // dead letters that wait for Buried, in the order they died
+	keys     uint64       // keys given out in kept
+	keptAt   map[Seq]uint64
 }
 
 // flight is a message that is in flight or returned.
@@ -54,12 +62,24 @@ type flight struct {
 
 // New is the state of an empty queue whose messages log will keep.
 func New(rules Rules, config Config, log Log) *State {
-	s := &State{rules: rules, config: config, log: log, maxEffects: MaxEffects}
+	s := &State{rules: rules, log: log, maxEffects: MaxEffects}
+	s.limit(config)
 	s.levels = make([]level, levelsOf(rules))
 	for i := range s.levels {
 		s.levels[i].next = 1
 	}
 	return s
+}
+
+// limit sets the limits.
+func (s *State) limit(config Config) {
+	if !s.rules.CountReturns {
+		config.DelayType, config.ConsumerTimeout, config.KeepDiscards = DelayNone, 0, false
+	}
+	s.config = config
+	s.soft = config.Overflow == RejectPublish && !s.rules.RejectBefore
+	s.drops = config.Overflow == DropHead || config.Overflow == RejectPublishDLX && !s.rules.RejectBefore
+	s.refusing = s.refusing && s.soft
 }
 
 func levelsOf(rules Rules) int { return min(max(rules.Levels, 1), 256) }
@@ -70,7 +90,7 @@ func (s *State) Publish(at Time, batch []Message, fx *Effects) {
 	s.begin(at, fx)
 	refuses := s.rules.RejectBefore && s.config.Overflow != DropHead && s.limited()
 	for i := 0; i < len(batch); i++ {
-		if refuses && s.overflows(batch[i].Size) {
+		if s.refusing || refuses && s.overflows(batch[i].Size) {
 			s.refuse(i, fx)
 			continue
 		}
@@ -134,6 +154,7 @@ func (s *State) Get(at Time, id ConsumerID, noAck bool, fx *Effects) (d Delivery
 		if noAck {
 			s.stats.GotNoAck++
 		} else {
+			s.arm(c, 1)
 			s.stats.Got++
 		}
 		break
@@ -149,6 +170,12 @@ func (s *State) Settle(at Time, id ConsumerID, ids []Range, o Outcome, fx *Effec
 		for _, r := range ids {
 			s.settle(c, r, o, fx)
 		}
+		if len(c.late) > 0 {
+			s.catchUp(c, ids, fx)
+		}
+		if s.rules.NoWindow {
+			c.room = c.window
+		}
 		s.drained(c, fx)
 		s.review(c)
 		if o == Return || o == ReturnFailed {
@@ -158,7 +185,7 @@ func (s *State) Settle(at Time, id ConsumerID, ids []Range, o Outcome, fx *Effec
 	s.end(fx)
 }
 
-// Purge drops all ready messages and reports how many there were.
+// Purge drops all messages that are ready, delayed or kept, and reports how many there were.
 func (s *State) Purge(at Time, fx *Effects) uint64 {
 	s.begin(at, fx)
 	n := s.stats.Ready
@@ -171,6 +198,7 @@ func (s *State) Purge(at Time, fx *Effects) uint64 {
 	}
 	s.busy, s.cold, s.missing = [4]uint64{}, false, 0
 	s.stats.Ready, s.stats.ReadyBytes, s.expiring = 0, 0, 0
+	n += s.purgeDelayed(fx) + s.purgeKept(fx)
 	s.end(fx)
 	return n
 }
@@ -237,6 +265,7 @@ func (s *State) Lost(at Time, e Extent, fx *Effects) (n uint64) {
 		lv.known = false
 	}
 	s.stats.Ready -= n
+	n += s.lostElsewhere(e.SeqRange)
 	if lv.stored == 0 && len(lv.returned) == 0 {
 		s.busy[i>>6] &^= 1 << (i & 63)
 	}
@@ -249,7 +278,10 @@ func (s *State) Lost(at Time, e Extent, fx *Effects) (n uint64) {
 func (s *State) Configure(at Time, config Config, fx *Effects) {
 	s.begin(at, fx)
 	single := s.config.SingleActive
-	s.config = config
+	s.limit(config)
+	if !s.config.KeepDiscards {
+		s.purgeKept(fx)
+	}
 	if single != config.SingleActive {
 		s.active, s.quiescing = nil, false
 		s.activate(fx)
@@ -304,6 +336,9 @@ func (s *State) Wants() (Seq, bool) {
 func (s *State) begin(at Time, fx *Effects) {
 	s.now = max(s.now, at)
 	s.budget = s.maxEffects
+	if len(s.delayed) > 0 {
+		s.promote(fx)
+	}
 	if s.expiring > 0 {
 		s.expire(fx)
 	}
@@ -311,12 +346,29 @@ func (s *State) begin(at Time, fx *Effects) {
 
 // end does the work that follows every command.
 func (s *State) end(fx *Effects) {
-	s.checkout(fx)
-	s.due = 0
-	if s.expiring > 0 {
-		s.due = s.earliest()
+	if s.lockDue != 0 && s.lockDue <= s.now {
+		s.timeOut(fx)
 	}
-	fx.Due = s.due
+	s.checkout(fx)
+	if s.soft && !fx.More {
+		s.pace()
+	}
+	fx.Due = 0
+	if s.expiring > 0 {
+		fx.Due = s.earliest()
+	}
+	if len(s.delayed) > 0 {
+		fx.Due = sooner(fx.Due, s.delayed[0].due)
+	}
+	fx.Due = sooner(fx.Due, s.lockDue)
+}
+
+// sooner is the earlier one of two times, none of which may be.
+func sooner(a, b Time) Time {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
 }
 
 // place puts a message behind its level, and lets limits and a TTL of zero act on it unless a consumer is still to have
@@ -339,6 +391,9 @@ func (s *State) place(m *Message, fx *Effects) {
 		s.drop(fx)
 		if s.expiring > 0 {
 			s.expire(fx)
+		}
+		if s.soft {
+			s.pace()
 		}
 	}
 }
@@ -374,6 +429,9 @@ func (s *State) expiry(m *Message) Time {
 	if ttl < 0 {
 		return 0
 	}
+	if ttl == 0 {
+		ttl = s.rules.ZeroTTL
+	}
 	return s.now + Time(ttl)
 }
 
@@ -381,12 +439,33 @@ func (s *State) limited() bool { return s.config.MaxLength >= 0 || s.config.MaxB
 
 // overflows reports whether one more message of the given size would be too much.
 func (s *State) overflows(size uint32) bool {
-	return s.config.MaxLength >= 0 && s.stats.Ready+1 > uint64(s.config.MaxLength) ||
-		s.config.MaxBytes >= 0 && s.stats.ReadyBytes+uint64(size) > uint64(s.config.MaxBytes)
+	return s.exceeds(s.config.MaxLength, s.config.MaxBytes, 1, uint64(size))
 }
 
-// over reports whether more is ready than the limits allow.
-func (s *State) over() bool {
-	return s.config.MaxLength >= 0 && s.stats.Ready > uint64(s.config.MaxLength) ||
-		s.config.MaxBytes >= 0 && s.stats.ReadyBytes > uint64(s.config.MaxBytes)
+// over reports whether there is more than the limits allow.
+func (s *State) over() bool { return s.exceeds(s.config.MaxLength, s.config.MaxBytes, 0, 0) }
+
+// exceeds reports whether what counts for the limits, and so much more, is above length or octets, -1 being none. What is
+// in flight does not count.
+func (s *State) exceeds(length, octets int64, messages, size uint64) bool {
+	st := &s.stats
+	return length >= 0 && st.Ready+st.Delayed+st.Kept+messages > uint64(length) ||
+		octets >= 0 && st.ReadyBytes+st.DelayedBytes+st.KeptBytes+size > uint64(octets)
+}
+
+// pace decides whether publishes are refused from now on: from when there is more than the limits allow until there is no
+// more than four fifths of each (RabbitMQ 4.3: with limits 1, 2 and 10 it takes again at 0, 1 and 8).
+func (s *State) pace() {
+	if s.over() {
+		s.refusing = true
+	} else if s.refusing {
+		s.refusing = s.exceeds(fourFifths(s.config.MaxLength), fourFifths(s.config.MaxBytes), 0, 0)
+	}
+}
+
+func fourFifths(limit int64) int64 {
+	if limit < 0 {
+		return limit
+	}
+	return limit/5*4 + limit%5*4/5
 }

@@ -43,7 +43,7 @@ func (l *testLog) Put(seq Seq, expiry Time, m *Message) {
 		panic(fmt.Sprintf("place %d of level %d put after %d", seq.place(), i, l.last[i]))
 	}
 	l.last[i] = seq.place()
-	meta := Meta{Seq: seq, Expiry: expiry, Size: m.Size, Flags: m.Flags}
+	meta := Meta{Seq: seq, Expiry: expiry, Size: m.Size, Flags: m.Flags, Failed: m.Failed}
 	l.stored[i][seq.place()] = meta
 	if l.puts != nil {
 		l.puts(meta)
@@ -112,7 +112,17 @@ func (l *testLog) carry(fx *Effects) (o outcome) {
 			continue
 		}
 		for _, seq := range l.span(d.SeqRange) {
-			o.Discards = append(o.Discards, Discarded{SeqRange{seq, seq}, d.Reason, d.Failed, -1})
+			o.Discards = append(o.Discards, Discarded{SeqRange{seq, seq}, d.Reason, d.Failed, -1, d.Failures})
+		}
+	}
+	for _, d := range fx.Kept {
+		for _, seq := range l.span(d.SeqRange) {
+			o.Kept = append(o.Kept, Discarded{SeqRange{seq, seq}, d.Reason, d.Failed, -1, d.Failures})
+		}
+	}
+	for _, x := range fx.TimedOut {
+		for id := x.First; id <= x.Last; id++ {
+			o.TimedOut = append(o.TimedOut, TimedOut{x.Consumer, Range{id, id}})
 		}
 	}
 	o.Refused = append(o.Refused, fx.Refused...)
@@ -164,9 +174,15 @@ type duel struct {
 	holes    bool           // there are places behind cursors that hold nothing
 	before   func() bool    // called before each command; may be nil
 	living   Living
+
+	replicated bool // there are timeouts, delays, dead letters that are kept, sessions that end, and snapshots
+	twin       *State
+	twinFx     Effects
 }
 
-func newDuel(t testing.TB, seed uint64) *duel {
+func newDuel(t testing.TB, seed uint64) *duel { return makeDuel(t, seed, false) }
+
+func makeDuel(t testing.TB, seed uint64, replicated bool) *duel {
 	r := rand.New(rand.NewPCG(seed, 2))
 	chance := func(n int) bool { return r.IntN(n) == 0 }
 	rules := Rules{
@@ -183,7 +199,13 @@ func newDuel(t testing.TB, seed uint64) *duel {
 	if chance(3) {
 		rules.PrefetchZero = 7
 	}
-	d := &duel{t: t, r: r, at: 1, cold: chance(4), maxOps: 400, overFull: 5 + r.IntN(60)}
+	d := &duel{t: t, r: r, at: 1, cold: chance(4) && !replicated, maxOps: 400, overFull: 5 + r.IntN(60), replicated: replicated}
+	if replicated {
+		rules.CountReturns, rules.NoWindow, rules.ZeroTTL = !chance(10), chance(2), int64(r.IntN(2))
+		if chance(2) {
+			rules = QuorumRules()
+		}
+	}
 	config := d.config()
 	config.SingleActive = chance(4)
 	limit := MaxEffects
@@ -211,6 +233,16 @@ func (d *duel) config() Config {
 		c.DeliveryLimit = d.r.Int64N(4)
 	}
 	c.Overflow = Overflow(d.r.IntN(3))
+	if !d.replicated {
+		return c
+	}
+	if d.r.IntN(3) == 0 {
+		c.DelayType, c.DelayMin, c.DelayMax = DelayType(d.r.IntN(4)), d.r.Int64N(20), d.r.Int64N(60)
+	}
+	if d.r.IntN(3) == 0 {
+		c.ConsumerTimeout = d.r.Int64N(60)
+	}
+	c.KeepDiscards = d.r.IntN(2) == 0
 	return c
 }
 
@@ -235,6 +267,7 @@ func (d *duel) compare(want outcome) bool {
 		d.t.Errorf("counts\n got %+v\nwant %+v", got, want)
 	}
 	d.waits()
+	d.twins()
 	d.fx.Reset()
 	return !d.t.Failed()
 }
@@ -306,6 +339,7 @@ func (d *duel) batch() []Message {
 		}
 		if d.r.IntN(10) == 0 {
 			m.Flags |= WasDelivered
+			m.Failed = uint16(d.r.IntN(4))
 		}
 	}
 	return batch
@@ -318,6 +352,12 @@ func (d *duel) spec() ConsumerSpec {
 	}
 	if d.r.IntN(3) == 0 {
 		spec.Window = 0
+	}
+	if d.replicated {
+		spec.Session = d.r.Uint64N(4)
+		if d.r.IntN(3) == 0 {
+			spec.Timeout = d.r.Int64N(60)
+		}
 	}
 	return spec
 }
@@ -338,6 +378,9 @@ func (d *duel) someone(getter bool) ConsumerID {
 
 // held picks delivery ids of a consumer, most of them in flight.
 func (d *duel) held(c *modelConsumer) (ids []Range) {
+	if c != nil && len(c.late) > 0 && d.r.IntN(2) == 0 {
+		return []Range{{c.late[0], c.late[d.r.IntN(len(c.late))]}}
+	}
 	if c == nil || len(c.held) == 0 {
 		return []Range{{1, 5}}
 	}
@@ -364,6 +407,9 @@ func (d *duel) step() bool {
 		d.at += Time(d.r.IntN(8))
 	}
 	at := d.at
+	if d.replicated && d.r.IntN(20) == 0 {
+		return d.stepReplicated(at)
+	}
 	switch op := d.r.IntN(100); {
 	case op < 25:
 		batch := d.batch()
@@ -379,7 +425,7 @@ func (d *duel) step() bool {
 			}
 		}
 		d.note("%d publish %v cold from %v", at, batch, slices.Clone(d.log.coldFrom))
-		d.s.Publish(at, batch, &d.fx)
+		d.do(func(s *State, fx *Effects) any { s.Publish(at, batch, fx); return nil })
 		return d.compare(d.m.publish(at, batch))
 	case op < 55:
 		c := d.m.find(d.someone(d.r.IntN(5) == 0))
@@ -394,29 +440,34 @@ func (d *duel) step() bool {
 		more := tokens(d.r.IntN(3))
 		d.ours, d.theirs = d.ours+more, d.theirs+more
 		d.note("%d settle %d %v %d, gate %d", at, id, ids, o, d.ours)
-		d.s.Settle(at, id, ids, o, &d.fx)
+		d.do(func(s *State, fx *Effects) any { s.Settle(at, id, ids, o, fx); return nil })
 		return d.compare(d.m.settle(at, id, ids, o))
 	case op < 70:
 		id := d.someone(false)
 		d.note("%d ready %d", at, id)
-		d.s.Ready(at, id, &d.fx)
+		d.do(func(s *State, fx *Effects) any { s.Ready(at, id, fx); return nil })
 		return d.compare(d.m.readyFor(at, id))
 	case op < 73:
 		id := d.someone(false)
 		d.note("block %d", id)
-		d.s.Block(id)
+		d.do(func(s *State, fx *Effects) any { s.Block(id); return nil })
 		d.m.block(id)
 		return true
 	case op < 82:
 		id, noAck := d.someone(true), d.r.IntN(2) == 0
 		d.note("%d get %d %v", at, id, noAck)
-		got, ok := d.s.Get(at, id, noAck, &d.fx)
+		var got Delivery
+		var ok bool
+		d.do(func(s *State, fx *Effects) any {
+			got, ok = s.Get(at, id, noAck, fx)
+			return got
+		})
 		want, wantOK, o := d.m.get(at, id, noAck)
 		if got != want || ok != wantOK {
 			d.t.Errorf("get: %+v %v, want %+v %v", got, ok, want, wantOK)
 		}
 		agree := d.compare(o)
-		if c := d.m.find(id); !ok && c != nil && !c.cancelled && c.spec.Getter && d.s.Cold() != (d.s.Stats().Ready > 0) {
+		if c := d.m.find(id); !ok && c != nil && !c.cancelled && c.spec.Getter && len(o.TimedOut) == 0 && d.s.Cold() != (d.s.Stats().Ready > 0) {
 			d.t.Errorf("nothing to get, %d ready, cold %v", d.s.Stats().Ready, d.s.Cold())
 		}
 		if ok && got.Settled {
@@ -432,11 +483,16 @@ func (d *duel) step() bool {
 		}
 		ours, theirs := d.spec(), ConsumerSpec{}
 		theirs = ours
-		if d.r.IntN(4) == 0 {
+		if d.r.IntN(4) == 0 && !d.replicated {
 			ours.Gate, theirs.Gate = &d.ours, &d.theirs
 		}
 		d.note("%d attach %+v", at, ours)
-		id, err := d.s.Attach(at, ours, &d.fx)
+		var id ConsumerID
+		var err error
+		d.do(func(s *State, fx *Effects) any {
+			id, err = s.Attach(at, ours, fx)
+			return id
+		})
 		wantID, wantErr, o := d.m.attach(at, theirs)
 		if id != wantID || err != wantErr {
 			d.t.Errorf("attach: %d %v, want %d %v", id, err, wantID, wantErr)
@@ -445,7 +501,7 @@ func (d *duel) step() bool {
 	case op < 91:
 		id, how := d.someone(d.r.IntN(5) == 0), Detachment(d.r.IntN(2))
 		d.note("%d detach %d %d", at, id, how)
-		d.s.Detach(at, id, how, &d.fx)
+		d.do(func(s *State, fx *Effects) any { s.Detach(at, id, how, fx); return nil })
 		return d.compare(d.m.detach(at, id, how))
 	case d.cold && op < 92 && d.r.IntN(2) == 0:
 		for _, seq := range d.m.live() {
@@ -460,7 +516,7 @@ func (d *duel) step() bool {
 		return d.lose(at)
 	case op < 92:
 		d.note("%d purge", at)
-		got := d.s.Purge(at, &d.fx)
+		got := d.do(func(s *State, fx *Effects) any { return s.Purge(at, fx) })
 		want, o := d.m.purge(at)
 		if got != want {
 			d.t.Errorf("purge: %d, want %d", got, want)
@@ -470,17 +526,17 @@ func (d *duel) step() bool {
 		config := d.config()
 		config.SingleActive = d.m.config.SingleActive != (d.r.IntN(8) == 0)
 		d.note("%d configure %+v", at, config)
-		d.s.Configure(at, config, &d.fx)
+		d.do(func(s *State, fx *Effects) any { s.Configure(at, config, fx); return nil })
 		return d.compare(d.m.configure(at, config))
 	case op < 97:
 		d.note("%d tick", at)
-		d.s.Tick(at, &d.fx)
+		d.do(func(s *State, fx *Effects) any { s.Tick(at, fx); return nil })
 		return d.compare(d.m.command(at, nil))
 	default:
 		d.note("%d loaded", at)
 		d.log.warm()
 		d.m.warm()
-		d.s.Loaded(at, &d.fx)
+		d.do(func(s *State, fx *Effects) any { s.Loaded(at, fx); return nil })
 		return d.compare(d.m.command(at, nil))
 	}
 }
@@ -505,7 +561,7 @@ func (d *duel) run(seed uint64) (ops int) {
 		}
 		for d.m.out.More && d.r.IntN(5) > 0 {
 			d.note("%d continue", d.at)
-			d.s.Continue(d.at, &d.fx)
+			d.do(func(s *State, fx *Effects) any { s.Continue(d.at, fx); return nil })
 			if !d.compare(d.m.command(d.at, nil)) {
 				return
 			}
@@ -534,7 +590,7 @@ func (d *duel) lose(at Time) bool {
 	d.note("%d lost %x", at, e.SeqRange)
 	d.holes = true
 	n := uint64(0)
-	for _, q := range d.m.queues() {
+	for _, q := range append(d.m.queues(), &d.m.delayed, &d.m.kept) {
 		*q = slices.DeleteFunc(*q, func(x *modelMessage) bool {
 			if x.seq < e.First || x.seq > e.Last {
 				return false
@@ -611,7 +667,7 @@ func TestStateAgainstModel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		newDuel(t, seed).run(seed)
+		makeDuel(t, seed, seed%2 == 1).run(seed)
 		return
 	}
 	first, want, until := uint64(0), 1_000_000, time.Now().Add(time.Hour)
@@ -627,7 +683,7 @@ func TestStateAgainstModel(t *testing.T) {
 	}
 	ops, seed := 0, first
 	for ; ops < want && time.Now().Before(until); seed++ {
-		ops += newDuel(t, seed).run(seed)
+		ops += makeDuel(t, seed, seed%2 == 1).run(seed)
 	}
 	t.Logf("%d commands, seeds %d to %d", ops, first, seed-1)
 }
