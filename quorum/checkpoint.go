@@ -154,11 +154,13 @@ func (m *machine) save(q *replica) savedQueue {
 
 // record appends what the database has of a queue.
 //
-//	version u8 | due varint | more u8 | config | snapshot of the State, to the end
+//	version u8 | due varint | more u8 | taken, gotTaken uvarints | config | snapshot of the State, to the end
 func (q *replica) record(dst []byte) []byte {
 	dst = append(dst, checkpointRecord)
 	dst = binary.AppendVarint(dst, int64(q.due))
 	dst = append(dst, octetOf(q.more))
+	dst = binary.AppendUvarint(dst, q.taken)
+	dst = binary.AppendUvarint(dst, q.gotTaken)
 	dst = appendConfig(dst, &q.config)
 	return q.state.AppendSnapshot(dst)
 }
@@ -184,7 +186,7 @@ func (m *machine) writeRun(saved []savedQueue) (run *storage.Run, err error) {
 			}
 			err = w.Add(storage.LogID(saved[i].q.id), storage.Record{
 				Seq: uint64(x.seq), Expiry: int64(x.expiry), Size: x.message.Size, Flags: uint8(x.message.Flags),
-				Priority: x.message.Priority, Bytes: m.pool.Bytes(x.message.Ref),
+				Priority: uint8(min(x.message.Failed, maxFailed)), Bytes: m.pool.Bytes(x.message.Ref),
 			})
 		}
 		saved[i].messages = nil
@@ -399,6 +401,7 @@ func (m *machine) restore(id uint64, value []byte) error {
 	version := r.octet()
 	q := &replica{id: id, due: queue.Time(r.varint()), local: m.locals[id], log: newSlotLog(id, &m.disk)}
 	q.more = r.octet() != 0
+	q.taken, q.gotTaken = r.uvarint(maxUint64), r.uvarint(maxUint64)
 	q.config = r.config()
 	if version != checkpointRecord || r.bad {
 		return fmt.Errorf("queue %d: %w", id, errFormat)

@@ -26,7 +26,7 @@ const (
 	cmdBegin    kind = iota + 1 // nothing; the first batch of a boot must not be empty
 	cmdCreate                   // rules u8, config
 	cmdPublish                  // messages
-	cmdAttach                   // flags u8, prefetch uvarint, priority varint
+	cmdAttach                   // flags u8, prefetch uvarint, priority varint, timeout varint
 	cmdDetach                   // consumer uvarint, how u8
 	cmdSettle                   // consumer uvarint, outcome u8, ranges
 	cmdGet                      // consumer uvarint
@@ -34,6 +34,7 @@ const (
 	cmdDelete                   // flags u8
 	cmdTick                     //
 	cmdContinue                 //
+	cmdBuried                   // ranges of Seqs
 )
 
 // errFormat is what errors about proposals, and about what a slot has written down, wrap: whoever wrote it was another
@@ -75,11 +76,11 @@ func appendCommand(dst []byte, k kind, id uint64) []byte {
 }
 
 // publishLen is at most how many octets a publish takes besides the messages' bytes.
-func publishLen(messages int) int { return 1 + 10 + 10 + messages*(1+1+5+10+5) }
+func publishLen(messages int) int { return 1 + 10 + 10 + messages*(1+1+5+10+2+5) }
 
 // appendPublish appends a publish of messages whose bytes are in pool.
 //
-//	count uvarint | count × (flags u8 | priority u8 | size uvarint | TTL varint | length uvarint) | their bytes
+//	count uvarint | count × (flags u8 | priority u8 | size uvarint | TTL varint | failed uvarint | length uvarint) | their bytes
 func appendPublish(dst []byte, id uint64, messages []queue.Message, pool *queue.Pool) []byte {
 	dst = appendCommand(dst, cmdPublish, id)
 	dst = binary.AppendUvarint(dst, uint64(len(messages)))
@@ -88,6 +89,7 @@ func appendPublish(dst []byte, id uint64, messages []queue.Message, pool *queue.
 		dst = append(dst, byte(m.Flags), m.Priority)
 		dst = binary.AppendUvarint(dst, uint64(m.Size))
 		dst = binary.AppendVarint(dst, m.TTL)
+		dst = binary.AppendUvarint(dst, uint64(min(m.Failed, maxFailed)))
 		dst = binary.AppendUvarint(dst, uint64(m.Ref.Len))
 	}
 	for i := range messages {
@@ -95,6 +97,15 @@ func appendPublish(dst []byte, id uint64, messages []queue.Message, pool *queue.
 	}
 	return dst
 }
+
+// maxFailed is the highest count of failures that a message comes with, which is what a run has room for.
+const maxFailed = 1<<8 - 1
+
+// What a settle says beside the outcomes of package queue: what a consumer that does not acknowledge has taken, and a get.
+const (
+	outcomeTaken = queue.DiscardFailed + 1 + iota
+	outcomeGot
+)
 
 func appendSettle(dst []byte, id uint64, c queue.ConsumerID, o queue.Outcome, ids []queue.Range) []byte {
 	dst = appendCommand(dst, cmdSettle, id)
@@ -125,16 +136,22 @@ const (
 	deleteIfEmpty
 )
 
+// maxConfig is at most how many octets limits take.
+const maxConfig = 96
+
 // appendConfig appends limits, behind their length so that later ones may be added.
 func appendConfig(dst []byte, c *queue.Config) []byte {
-	var b [64]byte
+	var b [maxConfig]byte
 	f := b[:0]
 	f = binary.AppendVarint(f, c.TTL)
 	f = binary.AppendVarint(f, c.MaxLength)
 	f = binary.AppendVarint(f, c.MaxBytes)
 	f = append(f, byte(c.Overflow))
 	f = binary.AppendVarint(f, c.DeliveryLimit)
-	f = append(f, octetOf(c.SingleActive))
+	f = append(f, octetOf(c.SingleActive)|octetOf(c.KeepDiscards)<<1, byte(c.DelayType))
+	f = binary.AppendVarint(f, c.DelayMin)
+	f = binary.AppendVarint(f, c.DelayMax)
+	f = binary.AppendVarint(f, c.ConsumerTimeout)
 	dst = binary.AppendUvarint(dst, uint64(len(f)))
 	return append(dst, f...)
 }
@@ -214,6 +231,7 @@ func (r *reader) messages(dst []queue.Message) ([]queue.Message, []byte) {
 	total := uint64(0)
 	for n := r.uvarint(uint64(len(r.b))); n > 0 && !r.bad; n-- {
 		m := queue.Message{Flags: queue.Flags(r.octet()), Priority: r.octet(), Size: uint32(r.uvarint(maxUint32)), TTL: r.varint()}
+		m.Failed = uint16(r.uvarint(maxFailed))
 		m.Ref.Len = uint32(r.uvarint(maxUint32))
 		total += uint64(m.Ref.Len)
 		dst = append(dst, m)
@@ -234,12 +252,15 @@ func (r *reader) ranges(dst []queue.Range) []queue.Range {
 
 // config takes limits. What a newer version has added is not understood, and therefore refused.
 func (r *reader) config() (c queue.Config) {
-	f := reader{b: r.bytes(r.uvarint(64))}
+	f := reader{b: r.bytes(r.uvarint(maxConfig))}
 	c.TTL, c.MaxLength, c.MaxBytes = f.varint(), f.varint(), f.varint()
 	c.Overflow = queue.Overflow(f.octet())
 	c.DeliveryLimit = f.varint()
-	c.SingleActive = f.octet() != 0
-	if f.bad || len(f.b) > 0 {
+	flags := f.octet()
+	c.SingleActive, c.KeepDiscards = flags&1 != 0, flags&2 != 0
+	c.DelayType = queue.DelayType(f.octet())
+	c.DelayMin, c.DelayMax, c.ConsumerTimeout = f.varint(), f.varint(), f.varint()
+	if f.bad || len(f.b) > 0 || flags > 3 || c.Overflow > queue.RejectPublishDLX || c.DelayType > queue.DelayReturned {
 		r.fail()
 	}
 	return c

@@ -1,8 +1,10 @@
 package quorum
 
 import (
+	"cmp"
 	"errors"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/warrenmq/warren/queue"
@@ -93,6 +95,8 @@ func (d *dispatcher) carryOut(r *round) {
 			d.deliver(x.queue, x.consumer, r.deliveries[x.from:x.to])
 		case opLetters:
 			d.bury(x.queue, r.letters[x.from:x.to])
+		case opTimedOut:
+			d.dropTimedOut(x.queue, x.consumer, x.ids)
 		case opCancel:
 			if c := x.queue.forget(x.consumer); c != nil {
 				c.out.Cancelled(&d.wake)
@@ -262,7 +266,7 @@ func (d *dispatcher) settleTaken(c *consumer) {
 	c.taken = nil
 	c.queue.mu.Unlock()
 	if len(taken) > 0 {
-		c.queue.settle(c.id, taken, queue.Ack)
+		c.queue.settle(c.id, taken, outcomeTaken)
 	}
 }
 
@@ -336,7 +340,7 @@ func (d *dispatcher) read(q *Queue, r queue.SeqRange, wants func(queue.Seq, queu
 		at := d.chunks[chunk]
 		msg := queue.Message{
 			Ref:  queue.Ref{Slab: at.Slab, Off: at.Off + uint32(offset), Len: uint32(len(rec.Bytes))},
-			Size: rec.Size, TTL: -1, Priority: rec.Priority, Flags: queue.Flags(rec.Flags),
+			Size: rec.Size, TTL: -1, Priority: queue.Seq(rec.Seq).Level(), Failed: uint16(rec.Priority), Flags: queue.Flags(rec.Flags),
 		}
 		last = queue.Seq(rec.Seq)
 		if wants(last, msg) {
@@ -371,29 +375,66 @@ func (d *dispatcher) alloc(n int) []byte {
 	return s.Buf[:n]
 }
 
-// bury hands dead letters on.
+// dropTimedOut forgets deliveries that wait for room while the machine has given up waiting for their settlement. The
+// consumer will not settle what it never sees.
+func (d *dispatcher) dropTimedOut(q *Queue, id queue.ConsumerID, ids queue.Range) {
+	var dropped []queue.Range
+	q.mu.Lock()
+	if c := q.consumers[id]; c != nil {
+		c.pending = slices.DeleteFunc(c.pending, func(p pending) bool {
+			if p.id < ids.First || p.id > ids.Last {
+				return false
+			}
+			dropped = appendRange(dropped, queue.Range{First: p.id, Last: p.id})
+			return true
+		})
+	}
+	q.mu.Unlock()
+	q.settle(id, dropped, queue.Ack)
+}
+
+// bury hands dead letters on. Those that are kept leave their queue when they have arrived.
 func (d *dispatcher) bury(q *Queue, ls []letter) {
 	letters := d.letters[:0]
+	var buried []queue.Range
 	for i := range ls {
 		l := &ls[i]
-		if l.cold.First == 0 {
+		if l.kept {
+			buried = append(buried, queue.Range{First: uint64(l.seqs.First), Last: uint64(l.seqs.Last)})
+		}
+		if !l.cold {
 			letters = append(letters, l.DeadLetter)
 			continue
 		}
-		for r := l.cold; r.First <= r.Last; {
+		for r := l.seqs; r.First <= r.Last; {
 			last, _, err := d.read(q, r, func(_ queue.Seq, msg queue.Message) bool {
 				letters = append(letters, queue.DeadLetter{Message: msg, Reason: l.Reason, Failed: l.Failed})
 				return true
 			})
 			if err != nil {
-				d.log.Error("dead letters on disk cannot be read and are lost", "queue", q.id, "error", err.Error())
-				break
+				d.log.Error("dead letters on disk cannot be read; it will be tried again", "queue", q.id, "error", err.Error())
+				time.Sleep(retryRead)
+				continue
 			}
 			r.First = last + 1
 		}
 	}
-	if len(letters) > 0 {
-		q.dead.Discard(letters, &d.wake, nil)
+	var arrived func()
+	if len(buried) > 0 {
+		slices.SortFunc(buried, func(a, b queue.Range) int { return cmp.Compare(a.First, b.First) })
+		arrived = func() {
+			q.slot.proposer.add(func(b *batch) { b.buf = appendRanges(appendCommand(b.buf, cmdBuried, q.id), buried) })
+		}
+	}
+	if len(letters) > 0 && q.dead != nil {
+		q.dead.Discard(letters, &d.wake, arrived)
+	} else {
+		for i := range letters {
+			d.release.Add(letters[i].Message.Ref.Slab)
+		}
+		if arrived != nil {
+			arrived()
+		}
 	}
 	clear(letters)
 	d.letters = letters[:0]

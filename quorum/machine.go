@@ -45,6 +45,7 @@ type machine struct {
 	fx       queue.Effects
 	messages []queue.Message
 	ranges   []queue.Range
+	seqs     []queue.SeqRange
 	release  queue.Releaser
 	charge   int
 }
@@ -58,6 +59,8 @@ type replica struct {
 	due     queue.Time // when it has something due; 0: not known to have anything
 	more    bool       // it stopped at the limit of effects
 	changed bool       // since the last checkpoint
+	// Settled for consumers that do not acknowledge, and for such gets: the State knows neither.
+	taken, gotTaken uint64
 
 	local      *Queue // nil: metadata does not know it
 	ticking    bool   // local: a tick is on its way
@@ -192,6 +195,11 @@ func (m *machine) takeOver(r *round) {
 			m.due(q.due)
 		}
 		m.goOn(r, q, q.more)
+		if q.local != nil {
+			for d := range q.state.KeptDiscards() {
+				m.letters(r, q, []queue.Discarded{d})
+			}
+		}
 	}
 }
 
@@ -238,14 +246,12 @@ func (m *machine) run(r *round, a *answer, commands []byte, session uint64) erro
 			m.refused(a, publish-1)
 		case cmdSettle:
 			c, o := queue.ConsumerID(in.uvarint(maxUint32)), queue.Outcome(in.octet())
-			if m.ranges = in.ranges(m.ranges[:0]); o > queue.DiscardFailed {
+			if m.ranges = in.ranges(m.ranges[:0]); o > outcomeGot {
 				in.fail()
 			}
-			if in.bad || q == nil {
-				break
+			if !in.bad && q != nil {
+				q.settle(m.now, c, m.ranges, o, &m.fx)
 			}
-			q.state.Settle(m.now, c, m.ranges, o, &m.fx)
-			m.widen(r, q, c)
 		case cmdCreate:
 			if in.octet() != rulesVersion {
 				in.fail()
@@ -262,7 +268,7 @@ func (m *machine) run(r *round, a *answer, commands []byte, session uint64) erro
 				q.state.Configure(m.now, config, &m.fx)
 			}
 		case cmdAttach:
-			flags, prefetch, priority := in.octet(), in.uvarint(maxUint32), in.varint()
+			flags, prefetch, priority, timeout := in.octet(), in.uvarint(maxUint32), in.varint(), in.varint()
 			switch {
 			case in.bad:
 			case q == nil:
@@ -270,7 +276,7 @@ func (m *machine) run(r *round, a *answer, commands []byte, session uint64) erro
 			default:
 				c, err := q.state.Attach(m.now, queue.ConsumerSpec{
 					Session: session, Getter: flags&attachGetter != 0, Exclusive: flags&attachExclusive != 0,
-					Prefetch: uint32(prefetch), Priority: int32(priority), Window: maxUint32,
+					Prefetch: uint32(prefetch), Priority: int32(priority), Timeout: timeout,
 				}, &m.fx)
 				x := resultOf(err)
 				x.count = uint64(c)
@@ -325,6 +331,15 @@ func (m *machine) run(r *round, a *answer, commands []byte, session uint64) erro
 				q.continuing = false
 				q.state.Continue(m.now, &m.fx)
 			}
+		case cmdBuried:
+			m.ranges = in.ranges(m.ranges[:0])
+			if !in.bad && q != nil {
+				m.seqs = m.seqs[:0]
+				for _, x := range m.ranges {
+					m.seqs = append(m.seqs, queue.SeqRange{First: queue.Seq(x.First), Last: queue.Seq(x.Last)})
+				}
+				q.state.Buried(m.now, m.seqs, &m.fx)
+			}
 		default:
 			return fmt.Errorf("%w: a command of kind %d", errFormat, k)
 		}
@@ -339,6 +354,32 @@ func (m *machine) run(r *round, a *answer, commands []byte, session uint64) erro
 }
 
 func resultOf(err error) result { return result{code: codeOf(err)} }
+
+// settle applies an outcome, one of this package included.
+func (q *replica) settle(now queue.Time, c queue.ConsumerID, ids []queue.Range, o queue.Outcome, fx *queue.Effects) {
+	before := q.state.Stats().Acked
+	switch o {
+	case outcomeTaken:
+		q.state.Settle(now, c, ids, queue.Ack, fx)
+		q.taken += q.state.Stats().Acked - before
+	case outcomeGot:
+		q.state.Settle(now, c, ids, queue.Ack, fx)
+		q.gotTaken += q.state.Stats().Acked - before
+	default:
+		q.state.Settle(now, c, ids, o, fx)
+	}
+}
+
+// stats are the State's, with those who do not acknowledge told apart.
+func (q *replica) stats() queue.Stats {
+	st := q.state.Stats()
+	st.Delivered -= q.taken
+	st.DeliveredNoAck += q.taken
+	st.Got -= q.gotTaken
+	st.GotNoAck += q.gotTaken
+	st.Acked -= q.taken + q.gotTaken
+	return st
+}
 
 // create makes a queue.
 func (m *machine) create(id uint64, config queue.Config) *replica {
@@ -375,20 +416,6 @@ func (m *machine) refused(a *answer, publish uint32) {
 	for i := range m.fx.Discards {
 		if d := &m.fx.Discards[i]; d.Direct >= 0 {
 			a.refused = append(a.refused, refusal{publish, uint32(d.Direct)})
-		}
-	}
-}
-
-// widen gives a consumer a full window again now and then. The machine's windows stand for room in outlets, which is no
-// business of the state here: they are so large that this is enough, and it depends on the command alone.
-func (m *machine) widen(r *round, q *replica, c queue.ConsumerID) {
-	const step = 20
-	for _, x := range m.ranges {
-		if x.First>>step != x.Last>>step || x.First&(1<<step-1) == 0 {
-			m.carryOut(r, q)
-			m.fx.Reset()
-			q.state.Ready(m.now, c, &m.fx)
-			return
 		}
 	}
 }
@@ -460,6 +487,12 @@ func (m *machine) carryOut(r *round, q *replica) {
 	if r == nil {
 		return
 	}
+	if len(fx.Kept) > 0 {
+		m.letters(r, q, fx.Kept)
+	}
+	for _, x := range fx.TimedOut {
+		r.ops = append(r.ops, op{kind: opTimedOut, queue: q.local, consumer: x.Consumer, ids: x.Range})
+	}
 	for _, c := range fx.Cancel {
 		r.ops = append(r.ops, op{kind: opCancel, queue: q.local, consumer: c})
 	}
@@ -528,7 +561,7 @@ func (m *machine) discard(r *round, q *replica, ds []queue.Discarded) {
 		next := d.First // what is not in memory is on disk
 		cold := func(first, last queue.Seq) {
 			if wanted && first <= last {
-				r.letters = append(r.letters, letter{queue.DeadLetter{Reason: d.Reason, Failed: d.Failed}, queue.SeqRange{First: first, Last: last}})
+				r.letters = append(r.letters, letter{DeadLetter: queue.DeadLetter{Reason: d.Reason, Failed: d.Failed}, seqs: queue.SeqRange{First: first, Last: last}, cold: true})
 			}
 		}
 		q.log.remove(d.SeqRange, func(seq queue.Seq, msg *queue.Message) {
@@ -545,6 +578,32 @@ func (m *machine) discard(r *round, q *replica, ds []queue.Discarded) {
 	if wanted && len(r.letters) > from {
 		r.ops = append(r.ops, op{kind: opLetters, queue: q.local, from: from, to: len(r.letters)})
 	}
+}
+
+// letters puts dead letters that stay in the queue until they have arrived into the round.
+func (m *machine) letters(r *round, q *replica, ds []queue.Discarded) {
+	from := len(r.letters)
+	for _, d := range ds {
+		for seq := d.First; seq <= d.Last; seq++ {
+			x := letter{DeadLetter: queue.DeadLetter{Reason: d.Reason, Failed: d.Failed}, seqs: queue.SeqRange{First: seq, Last: seq}, kept: true}
+			if msg, ok := q.log.find(seq); ok {
+				m.pool.Hold(msg.Ref.Slab, 1)
+				x.Message = msg
+			} else {
+				x.cold = true
+			}
+			if n := len(r.letters); x.cold && n > from && r.letters[n-1].cold && r.letters[n-1].seqs.Last+1 == seq && r.letters[n-1].DeadLetter == x.DeadLetter {
+				r.letters[n-1].seqs.Last = seq
+				continue
+			}
+			r.letters = append(r.letters, x)
+		}
+	}
+	if n := len(r.ops); n > 0 && r.ops[n-1].kind == opLetters && r.ops[n-1].queue == q.local && r.ops[n-1].to == from && r.letters[from-1].kept {
+		r.ops[n-1].to = len(r.letters)
+		return
+	}
+	r.ops = append(r.ops, op{kind: opLetters, queue: q.local, from: from, to: len(r.letters)})
 }
 
 // Lookup implements sm.IOnDiskStateMachine. Nothing is asked that way.

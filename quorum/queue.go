@@ -130,7 +130,8 @@ func (q *Queue) Attach(spec queue.ConsumerSpec, out queue.Outlet, w *queue.Wake,
 	q.ask(cmdAttach, func(dst []byte) []byte {
 		dst = append(dst, flags)
 		dst = binary.AppendUvarint(dst, uint64(prefetch))
-		return binary.AppendVarint(dst, int64(spec.Priority))
+		dst = binary.AppendVarint(dst, int64(spec.Priority))
+		return binary.AppendVarint(dst, spec.Timeout)
 	}, func(d *dispatcher, r *result) {
 		id := queue.ConsumerID(r.count)
 		if err := r.code.err(); err != nil {
@@ -236,7 +237,7 @@ func (q *Queue) Get(id queue.ConsumerID, noAck bool, w *queue.Wake, done func(qu
 			x = ds[0]
 		}
 		if noAck || !x.held { // a message that is damaged goes, too
-			q.settle(id, []queue.Range{{First: x.id, Last: x.id}}, queue.Ack)
+			q.settle(id, []queue.Range{{First: x.id, Last: x.id}}, outcomeGot)
 		}
 		done(queue.Offered{Message: x.message, ID: x.id, Redelivered: x.redelivered, Acquired: x.acquired, Failed: x.failed}, r.count, x.held)
 	})
@@ -289,7 +290,7 @@ func (q *Queue) Stats() queue.Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r := m.queues[q.id]; r != nil {
-		return r.state.Stats()
+		return r.stats()
 	}
 	return queue.Stats{}
 }

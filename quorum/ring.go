@@ -22,6 +22,7 @@ type op struct {
 	from, to int // in deliveries, letters or answer.results
 	queue    *Queue
 	consumer queue.ConsumerID
+	ids      queue.Range
 	active   bool
 }
 
@@ -31,6 +32,7 @@ const (
 	opResult   opKind = iota // answer.results[from]
 	opDeliver                // deliveries[from:to], all of one queue and consumer
 	opLetters                // letters[from:to]
+	opTimedOut               // consumer took too long for ids, which have returned
 	opCancel                 // the machine ended consumer
 	opActivity               // consumer is active or no longer
 	opContinue               // the machine wants to go on
@@ -49,10 +51,12 @@ type delivery struct {
 	held        bool // message is there
 }
 
-// letter is a message, or a stretch of messages that lie on disk, that left a queue unacknowledged.
+// letter is a message that leaves a queue unacknowledged, or, if cold, a stretch of messages that are to be read from disk.
 type letter struct {
 	queue.DeadLetter
-	cold queue.SeqRange // on disk, if First is not 0
+	seqs queue.SeqRange // where they lie; of those that are kept or cold
+	cold bool
+	kept bool // they stay in the queue until they have arrived
 }
 
 // ring takes rounds from the machine to the dispatcher, in order. What is in it is bounded by what the machine hands out
