@@ -620,6 +620,25 @@ func TestSlotModel(t *testing.T) {
 					if rounds, _ := m.leader.m.ring.take(nil, nil); len(rounds) > 0 {
 						m.fatal("what was carried out before is carried out again")
 					}
+				case 12, 13, 14, 15: // while the log goes on
+					behind := m.log[:max(int(m.follower.fed), len(m.log)-m.rng.IntN(20))]
+					m.follower.feed(behind, m.rng)
+					events, at := 0, m.rng.IntN(8)
+					m.follower.fs.Observe(func(e storage.Event) {
+						if e.Op != storage.OpWrite && e.Op != storage.OpSync { // what an Update does it is not interrupted by
+							return
+						}
+						if events++; events == at {
+							m.follower.feed(m.log, m.rng)
+						}
+					})
+					if _, err := m.follower.m.checkpoint(); err != nil {
+						t.Fatal(err)
+					}
+					m.follower.fs.Observe(nil)
+					if m.follower.feed(m.log, m.rng); m.rng.IntN(2) == 0 {
+						m.follower.crash(m.rng.Uint64(), 1)
+					}
 				case 9, 10, 11:
 					m.check()
 				}
