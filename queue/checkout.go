@@ -37,7 +37,7 @@ func (s *State) checkout(fx *Effects) {
 		s.budget -= n
 		s.handed(c, n)
 	}
-	if s.drop(fx) && s.expiring > 0 {
+	if s.drops && s.drop(fx) && s.expiring > 0 {
 		s.expire(fx)
 	}
 }
@@ -110,7 +110,7 @@ func (s *State) head(from int) (f flight, ok bool) {
 	m := &lv.head
 	f = flight{seq: m.Seq, expiry: m.Expiry, size: m.Size, redelivered: m.Flags&WasDelivered != 0 || m.Seq.place() < lv.again}
 	if m.Flags&WasDelivered != 0 {
-		f.failed = s.brought(m.Failed)
+		f.failed = s.brought(m.Flags)
 	}
 	return f, true
 }

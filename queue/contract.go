@@ -97,7 +97,7 @@ type ConsumerSpec struct {
 	Priority  int32  // higher is served first
 	Window    uint32 // deliveries handed over before Ready must be called; 0 is DefaultWindow
 	Gate      Gate   // nil: none
-	Timeout   int64  // milliseconds to settle a delivery in; 0: Config.ConsumerTimeout. Classic queues know none
+	Timeout   int64  // milliseconds to settle a delivery in; 0: Config.ConsumerTimeout, negative: none. Classic queues know none
 }
 
 // DefaultWindow is how many deliveries wait in an outlet before the queue pauses for it.

@@ -26,6 +26,7 @@ func (c *Config) delay(failures uint32, failed bool) int64 {
 	if most <= 0 {
 		most = c.DelayMin
 	}
+	most = min(most, longest)
 	if times := int64(max(1, failures)); c.DelayMin <= most/times {
 		return c.DelayMin * times
 	}

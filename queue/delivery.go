@@ -39,7 +39,7 @@ func (s *State) run(c *consumer, batch []Message, i, end int, fx *Effects) {
 		d.Seq, d.Redelivered = seqOf(number, lv.after), m.Flags&WasDelivered != 0
 		if d.Redelivered {
 			again++
-			d.Failed = s.brought(m.Failed)
+			d.Failed = s.brought(m.Flags)
 			d.Acquired = d.Failed
 		}
 		if c.noAck {
@@ -76,10 +76,8 @@ func (s *State) runStored(c *consumer, i int, fx *Effects) (n int) {
 		d.Seq, d.Redelivered = m.Seq, m.Flags&WasDelivered != 0 || m.Seq < below
 		if d.Redelivered {
 			again++
-			if m.Flags&WasDelivered != 0 {
-				d.Failed = s.brought(m.Failed)
-				d.Acquired = d.Failed
-			}
+			d.Failed = s.brought(m.Flags)
+			d.Acquired = d.Failed
 		}
 		if !c.noAck {
 			c.inFlight.Append(d.ID, flight{seq: m.Seq, size: m.Size, failed: d.Failed, redelivered: d.Redelivered})
@@ -147,12 +145,12 @@ func (s *State) hand(c *consumer, f *flight, noAck bool) Delivery {
 	}
 }
 
-// brought is the failed count with which a dead letter starts that was handed out before it died.
-func (s *State) brought(failed uint16) uint32 {
+// brought is the failed count with which a message starts.
+func (s *State) brought(flags Flags) uint32 {
 	if !s.rules.CountReturns {
 		return 0
 	}
-	return max(1, uint32(failed))
+	return flags.Failures()
 }
 
 // settle applies the outcome to the deliveries of c with ids in r.

@@ -21,11 +21,7 @@ type Meta struct {
 	Seq    Seq
 	Expiry Time   // 0: never
 	Size   uint32 // octets of the body, as max-length-bytes counts them
-	Flags  Flags  // those of the message; the machine looks at WasDelivered
-	// Failed deliveries that a dead letter brings along, where returns are counted: Discarded.Failures of the queue it
-	// comes from. It means nothing without WasDelivered, and with it 0 counts as 1, so that a Log need not keep it for
-	// what comes from queues that do not count.
-	Failed uint16
+	Flags  Flags  // those of the message; the machine looks at WasDelivered and Failures
 }
 
 // Log keeps the messages of one queue for the machine, which owns their order.
@@ -152,7 +148,7 @@ type Discarded struct {
 	Failed bool  // the dead letter is marked redelivered (counted failures)
 	Direct int32 // index in the published batch of a message refused with reject-publish-dlx, never Put; -1 otherwise.
 	// Its publisher hears a refusal, although it is not listed in Refused, and the SeqRange means nothing.
-	Failures uint32 // failed deliveries of each, with Rules.CountReturns: what the dead letter brings to its target
+	Failures uint32 // failed deliveries of each, with Rules.CountReturns: what the dead letter brings to its target, in its Flags
 }
 
 // TimedOut is an effect: the consumer took too long to settle these deliveries, and they have returned. It gets nothing

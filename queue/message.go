@@ -20,10 +20,10 @@ type Message struct {
 	TTL      int64  // milliseconds from the expiration property, -1: none
 	Priority uint8
 	Flags    Flags
-	Failed   uint16 // of a dead letter: failed deliveries before it came, saturating; see Meta
 }
 
-// Flags are facts about a message that are asked for often.
+// Flags are facts about a message that are asked for often. They are stored with it, in the low five bits of an octet; the
+// high three say how many failed deliveries a dead letter brings along (Failures).
 type Flags uint8
 
 const (
@@ -33,3 +33,24 @@ const (
 	HasHistory         // a dead letter: the header x-death was written by a broker and tells of earlier deaths
 	KeyReplaced        // a dead letter that got another routing key: the header CC no longer counts
 )
+
+// MaxFailures is the most that Failures tells.
+const MaxFailures = 8
+
+// Failures is how many failed deliveries a dead letter had when it died, from 1 to MaxFailures; 0 of other messages. Of what
+// comes from a queue that does not count it is 1.
+func (f Flags) Failures() uint32 {
+	if f&WasDelivered == 0 {
+		return 0
+	}
+	return uint32(f>>5) + 1
+}
+
+// WithFailures is f of a dead letter that had n failed deliveries. Those beyond MaxFailures are forgotten.
+func (f Flags) WithFailures(n uint32) Flags {
+	f &^= WasDelivered | 7<<5
+	if n > 0 {
+		f |= WasDelivered | Flags(min(n, MaxFailures)-1)<<5
+	}
+	return f
+}

@@ -350,7 +350,7 @@ func (m *model) publish(at Time, batch []Message) outcome {
 			m.places[level]++
 			x := &modelMessage{seq: Seq(level)<<56 | Seq(m.places[level]), size: msg.Size, redelivered: msg.Flags&WasDelivered != 0}
 			if x.redelivered && m.rules.CountReturns {
-				x.failed = max(1, uint32(msg.Failed))
+				x.failed = msg.Flags.Failures()
 			}
 			ttl := msg.TTL
 			if ttl < 0 || m.config.TTL >= 0 && m.config.TTL < ttl {
@@ -628,7 +628,7 @@ func (m *model) configure(at Time, config Config) outcome {
 			}
 			m.kept = nil
 		}
-		m.refusing = m.refusing && config.Overflow == RejectPublish
+		m.refusing = m.refusing && config.Overflow == RejectPublish && (config.MaxLength >= 0 || config.MaxBytes >= 0)
 		if single != config.SingleActive {
 			m.active, m.quiescing = nil, false
 			m.choose()

@@ -232,7 +232,8 @@ func (d *drill) expected(kept int) *model {
 	}
 	slices.Sort(rest)
 	for _, seq := range rest {
-		was, failed := exists[seq].Flags&WasDelivered != 0, exists[seq].Failed
+		flags := exists[seq].Flags
+		was := flags&WasDelivered != 0
 		x := take(seq)
 		if x.seq.place() <= highest[seq.Level()] {
 			x.acquired = 1
@@ -240,7 +241,7 @@ func (d *drill) expected(kept int) *model {
 			continue
 		}
 		if x.redelivered = was; was && m.rules.CountReturns {
-			x.failed = max(1, uint32(failed))
+			x.failed = flags.Failures()
 		}
 		m.levels[seq.Level()] = append(m.levels[seq.Level()], x)
 	}

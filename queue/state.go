@@ -40,8 +40,8 @@ type State struct {
 	cold       bool // a head was not in memory
 	missing    Seq  // the first of returns, if the Log did not have it in memory; 0: none
 
-	drops    bool         // what is ready beyond the limits gives way
-	soft     bool         // publishes are refused while too much is ready, instead
+	drops    bool         // there are limits, and what is ready beyond gives way
+	soft     bool         // there are limits, and publishes are refused while there is more
 	refusing bool         // with soft, from too much until there is a fifth less than that
 	delayed  []delayed    // a heap, first due first
 	lockDue  Time         // no delivery in flight times out before; 0: none does
@@ -77,8 +77,9 @@ func (s *State) limit(config Config) {
 		config.DelayType, config.ConsumerTimeout, config.KeepDiscards = DelayNone, 0, false
 	}
 	s.config = config
-	s.soft = config.Overflow == RejectPublish && !s.rules.RejectBefore
-	s.drops = config.Overflow == DropHead || config.Overflow == RejectPublishDLX && !s.rules.RejectBefore
+	limited := config.MaxLength >= 0 || config.MaxBytes >= 0
+	s.soft = limited && config.Overflow == RejectPublish && !s.rules.RejectBefore
+	s.drops = limited && (config.Overflow == DropHead || config.Overflow == RejectPublishDLX && !s.rules.RejectBefore)
 	s.refusing = s.refusing && s.soft
 }
 
@@ -88,7 +89,7 @@ func levelsOf(rules Rules) int { return min(max(rules.Levels, 1), 256) }
 // Delivery names them by index, as does the Discarded of a message refused with reject-publish-dlx.
 func (s *State) Publish(at Time, batch []Message, fx *Effects) {
 	s.begin(at, fx)
-	refuses := s.rules.RejectBefore && s.config.Overflow != DropHead && s.limited()
+	refuses := s.rules.RejectBefore && s.config.Overflow != DropHead && (s.config.MaxLength >= 0 || s.config.MaxBytes >= 0)
 	for i := 0; i < len(batch); i++ {
 		if s.refusing || refuses && s.overflows(batch[i].Size) {
 			s.refuse(i, fx)
@@ -388,7 +389,9 @@ func (s *State) place(m *Message, fx *Effects) {
 		s.expiring++
 	}
 	if s.listed == 0 {
-		s.drop(fx)
+		if s.drops {
+			s.drop(fx)
+		}
 		if s.expiring > 0 {
 			s.expire(fx)
 		}
@@ -434,8 +437,6 @@ func (s *State) expiry(m *Message) Time {
 	}
 	return s.now + Time(ttl)
 }
-
-func (s *State) limited() bool { return s.config.MaxLength >= 0 || s.config.MaxBytes >= 0 }
 
 // overflows reports whether one more message of the given size would be too much.
 func (s *State) overflows(size uint32) bool {

@@ -47,7 +47,18 @@ type flow struct {
 }
 
 func newFlow(consumers int, noAck bool) *flow {
-	f := &flow{s: New(Rules{}, unlimited, &benchLog{}), batch: benchBatch(256), noAck: noAck}
+	return newFlowOf(New(Rules{}, unlimited, &benchLog{}), consumers, noAck)
+}
+
+// quorumFlow is that of a quorum queue whose consumers may take their time.
+func quorumFlow(consumers int) *flow {
+	config := unlimited
+	config.ConsumerTimeout, config.DeliveryLimit = 1_800_000, 20
+	return newFlowOf(New(QuorumRules(), config, &benchLog{}), consumers, false)
+}
+
+func newFlowOf(s *State, consumers int, noAck bool) *flow {
+	f := &flow{s: s, batch: benchBatch(256), noAck: noAck}
 	for range consumers {
 		id, _ := f.s.Attach(1, ConsumerSpec{NoAck: noAck, Prefetch: 1000}, &f.fx)
 		f.ids, f.acked = append(f.ids, id), append(f.acked, 0)
@@ -107,6 +118,8 @@ func BenchmarkState(b *testing.B) {
 	b.Run("NoAck/10", per(newFlow(10, true).step))
 	b.Run("Ack/1", per(newFlow(1, false).step))
 	b.Run("Ack/10", per(newFlow(10, false).step))
+	b.Run("Quorum/1", per(quorumFlow(1).step))
+	b.Run("Quorum/10", per(quorumFlow(10).step))
 	b.Run("Backlog/NoAck", per(newFlow(1, true).backlog))
 	b.Run("Backlog/Ack", per(newFlow(1, false).backlog))
 }
@@ -133,10 +146,28 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
+func BenchmarkSnapshot(b *testing.B) {
+	idle := quorumFlow(1)
+	idle.step()
+	busy := quorumFlow(10)
+	busy.s.Publish(1, benchBatch(10_000), &busy.fx)
+	for name, s := range map[string]*State{"Idle": idle.s, "InFlight/10000": busy.s} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			var snapshot []byte
+			for b.Loop() {
+				snapshot = s.AppendSnapshot(snapshot[:0])
+			}
+			b.ReportMetric(float64(len(snapshot)), "octets")
+		})
+	}
+}
+
 func TestStateDoesNotAllocate(t *testing.T) {
 	for name, step := range map[string]func(){
 		"no-ack, one consumer": newFlow(1, true).step, "no-ack, ten": newFlow(10, true).step,
 		"ack, one": newFlow(1, false).step, "ack, ten": newFlow(10, false).step,
+		"quorum, one": quorumFlow(1).step, "quorum, ten": quorumFlow(10).step,
 		"backlog, no-ack": newFlow(1, true).backlog, "backlog, ack": newFlow(1, false).backlog,
 	} {
 		for range 20 {

@@ -43,7 +43,7 @@ func (l *testLog) Put(seq Seq, expiry Time, m *Message) {
 		panic(fmt.Sprintf("place %d of level %d put after %d", seq.place(), i, l.last[i]))
 	}
 	l.last[i] = seq.place()
-	meta := Meta{Seq: seq, Expiry: expiry, Size: m.Size, Flags: m.Flags, Failed: m.Failed}
+	meta := Meta{Seq: seq, Expiry: expiry, Size: m.Size, Flags: m.Flags}
 	l.stored[i][seq.place()] = meta
 	if l.puts != nil {
 		l.puts(meta)
@@ -338,8 +338,7 @@ func (d *duel) batch() []Message {
 			m.TTL = d.r.Int64N(30)
 		}
 		if d.r.IntN(10) == 0 {
-			m.Flags |= WasDelivered
-			m.Failed = uint16(d.r.IntN(4))
+			m.Flags = m.Flags.WithFailures(d.r.Uint32N(4))
 		}
 	}
 	return batch
@@ -512,7 +511,7 @@ func (d *duel) step() bool {
 		d.note("unloaded, cold are %v", maps.Clone(d.m.away))
 		d.s.Unloaded()
 		return true
-	case d.cold && d.gone == nil && op < 92 && d.r.IntN(4) == 0: // what is lost would be found again after a restart
+	case (d.cold || d.replicated) && d.gone == nil && op < 92 && d.r.IntN(4) == 0: // what is lost would be found again after a restart
 		return d.lose(at)
 	case op < 92:
 		d.note("%d purge", at)
@@ -590,13 +589,14 @@ func (d *duel) lose(at Time) bool {
 	d.note("%d lost %x", at, e.SeqRange)
 	d.holes = true
 	n := uint64(0)
-	for _, q := range append(d.m.queues(), &d.m.delayed, &d.m.kept) {
+	queues := d.m.queues()
+	for i, q := range append(queues, &d.m.delayed, &d.m.kept) {
 		*q = slices.DeleteFunc(*q, func(x *modelMessage) bool {
 			if x.seq < e.First || x.seq > e.Last {
 				return false
 			}
 			n++
-			if !x.returned {
+			if !x.returned && i < len(queues) {
 				e.Count++
 				e.Octets += uint64(x.size)
 				if x.expiry != 0 {
@@ -609,8 +609,8 @@ func (d *duel) lose(at Time) bool {
 	}
 	d.log.warm()
 	d.m.warm()
-	if got := d.s.Lost(at, e, &d.fx); got != n {
-		d.t.Errorf("lost %d, want %d", got, n)
+	if got := d.do(func(s *State, fx *Effects) any { return s.Lost(at, e, fx) }); got != n {
+		d.t.Errorf("lost %v, want %d", got, n)
 	}
 	return d.compare(d.m.command(at, nil))
 }

@@ -8,6 +8,9 @@ type lock struct {
 	at    Time // 0: never
 }
 
+// longest is the most milliseconds that anything waits, some thousand years: sums with it are still times.
+const longest = 1 << 45
+
 // arm notes when the last n deliveries of c time out, which were just handed out.
 func (s *State) arm(c *consumer, n int) {
 	timeout := c.timeout
@@ -16,7 +19,7 @@ func (s *State) arm(c *consumer, n int) {
 	}
 	at := Time(0)
 	if timeout > 0 {
-		at = s.now + Time(timeout)
+		at = s.now + Time(min(timeout, longest))
 	}
 	s.lock(c, c.lastID-DeliveryID(n)+1, at)
 	if at != 0 {

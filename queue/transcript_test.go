@@ -20,6 +20,7 @@ import (
 //	ack, return, fail, discard, discard-failed CONSUMER IDS...                         ids as 1 or 1-5
 //	set ttl= ...; at TIME; purge; continue; budget N; counts
 //	cold LEVEL PLACE; away LEVEL PLACE...; warm; wants                                 not in memory: from a place on, these
+//	down SESSION; buried MESSAGE...; kept; snapshot                                    what only replicated queues do
 //	restart [unclean] [without MESSAGE...]                                             from a record and what is stored
 //
 // WARREN_UPDATE=1 writes what came into the files.
@@ -84,7 +85,7 @@ func replay(t *testing.T, text string) string {
 		}
 		p.out.WriteString(line)
 		if words := strings.Fields(line); len(words) > 0 && words[0] != "#" {
-			var fx Effects
+			fx := Effects{Due: p.due} // of what is no command
 			p.do(words[0], words[1:], &fx)
 			p.report(&fx)
 			if p.s != nil {
@@ -114,7 +115,7 @@ func (p *transcript) settings(words []string) {
 		case "classic":
 			p.rules = Rules{Levels: 1, ExclusiveConsumers: true, RejectBefore: true, DropBefore: true}
 		case "quorum":
-			p.rules = Rules{Levels: 32, DefaultLevel: 4, Requeue: Returns, CountReturns: true, Preempt: true, PrefetchZero: 2000}
+			p.rules = QuorumRules()
 		case "levels":
 			p.rules.Levels = int(p.number(value))
 		case "ttl":
@@ -131,6 +132,14 @@ func (p *transcript) settings(words []string) {
 			p.conf.Overflow = RejectPublishDLX
 		case "single":
 			p.conf.SingleActive = true
+		case "delay": // type:min:max
+			parts := strings.Split(value, ":")
+			p.conf.DelayType = DelayType(slices.Index([]string{"none", "all", "failed", "returned"}, parts[0]))
+			p.conf.DelayMin, p.conf.DelayMax = p.number(parts[1]), p.number(parts[2])
+		case "timeout":
+			p.conf.ConsumerTimeout = p.number(value)
+		case "keep":
+			p.conf.KeepDiscards = value == ""
 		default:
 			p.t.Fatalf("setting %q", word)
 		}
@@ -165,6 +174,10 @@ func (p *transcript) do(verb string, args []string, fx *Effects) {
 				spec.Exclusive = true
 			case "getter":
 				spec.Getter = true
+			case "session":
+				spec.Session = uint64(p.number(value))
+			case "timeout":
+				spec.Timeout = p.number(value)
 			default:
 				p.t.Fatalf("consumer %q", word)
 			}
@@ -192,6 +205,8 @@ func (p *transcript) do(verb string, args []string, fx *Effects) {
 					m.Size = uint32(p.number(value))
 				case "delivered":
 					m.Flags |= WasDelivered
+				case "failures":
+					m.Flags = m.Flags.WithFailures(uint32(p.number(value)))
 				default:
 					p.t.Fatalf("message %q", word)
 				}
@@ -252,12 +267,36 @@ func (p *transcript) do(verb string, args []string, fx *Effects) {
 		}
 	case "restart":
 		p.restart(args, fx)
+	case "down":
+		p.s.Down(p.at, uint64(p.number(args[0])), fx)
+	case "buried":
+		var ranges []SeqRange
+		for _, seq := range p.log.live() {
+			if slices.Contains(args, p.names[seq]) {
+				ranges = append(ranges, SeqRange{seq, seq})
+			}
+		}
+		p.s.Buried(p.at, ranges, fx)
+	case "kept":
+		for d := range p.s.KeptDiscards() {
+			p.say("kept, %s", p.discarded(d))
+		}
+	case "snapshot":
+		s, err := RestoreSnapshot(p.rules, p.conf, p, p.s.AppendSnapshot(nil))
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		p.s = s
 	case "warm":
 		p.log.warm()
 		p.s.Loaded(p.at, fx)
 	case "counts":
 		st := p.s.Stats()
-		p.say("ready %d (%d octets), unacked %d (%d octets), consumers %d", st.Ready, st.ReadyBytes, st.Unacked, st.UnackedBytes, st.Consumers)
+		line := fmt.Sprintf("ready %d (%d octets), unacked %d (%d octets), consumers %d", st.Ready, st.ReadyBytes, st.Unacked, st.UnackedBytes, st.Consumers)
+		if st.Delayed+st.Kept > 0 {
+			line += fmt.Sprintf(", delayed %d (%d octets), kept %d (%d octets)", st.Delayed, st.DelayedBytes, st.Kept, st.KeptBytes)
+		}
+		p.say("%s", line)
 	default:
 		p.t.Fatalf("command %q", verb)
 	}
@@ -292,6 +331,31 @@ func (p *transcript) delivery(d Delivery) {
 	p.say("%s", line)
 }
 
+// list names the messages of a range.
+func (p *transcript) list(r SeqRange) string {
+	var names []string
+	for _, seq := range p.log.span(r) {
+		names = append(names, p.names[seq])
+	}
+	return strings.Join(names, " ")
+}
+
+func (p *transcript) discarded(d Discarded) string {
+	names, failed := "", ""
+	if d.Direct >= 0 {
+		names = p.batch[d.Direct]
+	} else {
+		names = p.list(d.SeqRange)
+	}
+	if d.Failed {
+		failed = ", failed"
+	}
+	if d.Failures > 0 {
+		failed += fmt.Sprintf(" %d", d.Failures)
+	}
+	return fmt.Sprintf("%s: %s%s", d.Reason, names, failed)
+}
+
 // report writes the effects, and carries them out.
 func (p *transcript) report(fx *Effects) {
 	for _, a := range fx.Activity {
@@ -304,27 +368,17 @@ func (p *transcript) report(fx *Effects) {
 	for _, d := range fx.Deliver {
 		p.delivery(d)
 	}
-	list := func(r SeqRange) (names []string) {
-		for _, seq := range p.log.span(r) {
-			names = append(names, p.names[seq])
-		}
-		return names
+	for _, x := range fx.TimedOut {
+		p.say("%d timed out, %d to %d", x.Consumer, x.First, x.Last)
 	}
 	for _, r := range fx.Removed {
-		p.say("gone: %s", strings.Join(list(r), " "))
+		p.say("gone: %s", p.list(r))
 	}
 	for _, d := range fx.Discards {
-		names := []string{}
-		if d.Direct >= 0 {
-			names = append(names, p.batch[d.Direct])
-		} else {
-			names = list(d.SeqRange)
-		}
-		failed := ""
-		if d.Failed {
-			failed = ", failed"
-		}
-		p.say("%s: %s%s", d.Reason, strings.Join(names, " "), failed)
+		p.say("%s", p.discarded(d))
+	}
+	for _, d := range fx.Kept {
+		p.say("to route, %s", p.discarded(d))
 	}
 	for _, i := range fx.Refused {
 		p.say("refused: %s", p.batch[i])
