@@ -186,7 +186,7 @@ func (m *machine) writeRun(saved []savedQueue) (run *storage.Run, err error) {
 			}
 			err = w.Add(storage.LogID(saved[i].q.id), storage.Record{
 				Seq: uint64(x.seq), Expiry: int64(x.expiry), Size: x.message.Size, Flags: uint8(x.message.Flags),
-				Priority: uint8(min(x.message.Failed, maxFailed)), Bytes: m.pool.Bytes(x.message.Ref),
+				Priority: x.message.Priority, Bytes: m.pool.Bytes(x.message.Ref),
 			})
 		}
 		saved[i].messages = nil

@@ -76,11 +76,11 @@ func appendCommand(dst []byte, k kind, id uint64) []byte {
 }
 
 // publishLen is at most how many octets a publish takes besides the messages' bytes.
-func publishLen(messages int) int { return 1 + 10 + 10 + messages*(1+1+5+10+2+5) }
+func publishLen(messages int) int { return 1 + 10 + 10 + messages*(1+1+5+10+5) }
 
 // appendPublish appends a publish of messages whose bytes are in pool.
 //
-//	count uvarint | count × (flags u8 | priority u8 | size uvarint | TTL varint | failed uvarint | length uvarint) | their bytes
+//	count uvarint | count × (flags u8 | priority u8 | size uvarint | TTL varint | length uvarint) | their bytes
 func appendPublish(dst []byte, id uint64, messages []queue.Message, pool *queue.Pool) []byte {
 	dst = appendCommand(dst, cmdPublish, id)
 	dst = binary.AppendUvarint(dst, uint64(len(messages)))
@@ -89,7 +89,6 @@ func appendPublish(dst []byte, id uint64, messages []queue.Message, pool *queue.
 		dst = append(dst, byte(m.Flags), m.Priority)
 		dst = binary.AppendUvarint(dst, uint64(m.Size))
 		dst = binary.AppendVarint(dst, m.TTL)
-		dst = binary.AppendUvarint(dst, uint64(min(m.Failed, maxFailed)))
 		dst = binary.AppendUvarint(dst, uint64(m.Ref.Len))
 	}
 	for i := range messages {
@@ -97,9 +96,6 @@ func appendPublish(dst []byte, id uint64, messages []queue.Message, pool *queue.
 	}
 	return dst
 }
-
-// maxFailed is the highest count of failures that a message comes with, which is what a run has room for.
-const maxFailed = 1<<8 - 1
 
 // What a settle says beside the outcomes of package queue: what a consumer that does not acknowledge has taken, and a get.
 const (
@@ -231,7 +227,6 @@ func (r *reader) messages(dst []queue.Message) ([]queue.Message, []byte) {
 	total := uint64(0)
 	for n := r.uvarint(uint64(len(r.b))); n > 0 && !r.bad; n-- {
 		m := queue.Message{Flags: queue.Flags(r.octet()), Priority: r.octet(), Size: uint32(r.uvarint(maxUint32)), TTL: r.varint()}
-		m.Failed = uint16(r.uvarint(maxFailed))
 		m.Ref.Len = uint32(r.uvarint(maxUint32))
 		total += uint64(m.Ref.Len)
 		dst = append(dst, m)

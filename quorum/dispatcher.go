@@ -340,7 +340,7 @@ func (d *dispatcher) read(q *Queue, r queue.SeqRange, wants func(queue.Seq, queu
 		at := d.chunks[chunk]
 		msg := queue.Message{
 			Ref:  queue.Ref{Slab: at.Slab, Off: at.Off + uint32(offset), Len: uint32(len(rec.Bytes))},
-			Size: rec.Size, TTL: -1, Priority: queue.Seq(rec.Seq).Level(), Failed: uint16(rec.Priority), Flags: queue.Flags(rec.Flags),
+			Size: rec.Size, TTL: -1, Priority: rec.Priority, Flags: queue.Flags(rec.Flags),
 		}
 		last = queue.Seq(rec.Seq)
 		if wants(last, msg) {
@@ -403,11 +403,13 @@ func (d *dispatcher) bury(q *Queue, ls []letter) {
 			buried = append(buried, queue.Range{First: uint64(l.seqs.First), Last: uint64(l.seqs.Last)})
 		}
 		if !l.cold {
+			l.Message.Flags = l.Message.Flags.WithFailures(l.failures)
 			letters = append(letters, l.DeadLetter)
 			continue
 		}
 		for r := l.seqs; r.First <= r.Last; {
 			last, _, err := d.read(q, r, func(_ queue.Seq, msg queue.Message) bool {
+				msg.Flags = msg.Flags.WithFailures(l.failures)
 				letters = append(letters, queue.DeadLetter{Message: msg, Reason: l.Reason, Failed: l.Failed})
 				return true
 			})

@@ -552,7 +552,7 @@ func (m *machine) discard(r *round, q *replica, ds []queue.Discarded) {
 		if d.Direct >= 0 {
 			msg := m.messages[d.Direct]
 			if wanted {
-				r.letters = append(r.letters, letter{DeadLetter: queue.DeadLetter{Message: msg, Reason: d.Reason, Failed: d.Failed}})
+				r.letters = append(r.letters, letter{DeadLetter: queue.DeadLetter{Message: msg, Reason: d.Reason, Failed: d.Failed}, failures: d.Failures})
 			} else {
 				m.release.Add(msg.Ref.Slab)
 			}
@@ -561,7 +561,7 @@ func (m *machine) discard(r *round, q *replica, ds []queue.Discarded) {
 		next := d.First // what is not in memory is on disk
 		cold := func(first, last queue.Seq) {
 			if wanted && first <= last {
-				r.letters = append(r.letters, letter{DeadLetter: queue.DeadLetter{Reason: d.Reason, Failed: d.Failed}, seqs: queue.SeqRange{First: first, Last: last}, cold: true})
+				r.letters = append(r.letters, letter{DeadLetter: queue.DeadLetter{Reason: d.Reason, Failed: d.Failed}, failures: d.Failures, seqs: queue.SeqRange{First: first, Last: last}, cold: true})
 			}
 		}
 		q.log.remove(d.SeqRange, func(seq queue.Seq, msg *queue.Message) {
@@ -571,7 +571,7 @@ func (m *machine) discard(r *round, q *replica, ds []queue.Discarded) {
 			}
 			cold(next, seq-1)
 			next = seq + 1
-			r.letters = append(r.letters, letter{DeadLetter: queue.DeadLetter{Message: *msg, Reason: d.Reason, Failed: d.Failed}})
+			r.letters = append(r.letters, letter{DeadLetter: queue.DeadLetter{Message: *msg, Reason: d.Reason, Failed: d.Failed}, failures: d.Failures})
 		})
 		cold(next, d.Last)
 	}
@@ -585,14 +585,14 @@ func (m *machine) letters(r *round, q *replica, ds []queue.Discarded) {
 	from := len(r.letters)
 	for _, d := range ds {
 		for seq := d.First; seq <= d.Last; seq++ {
-			x := letter{DeadLetter: queue.DeadLetter{Reason: d.Reason, Failed: d.Failed}, seqs: queue.SeqRange{First: seq, Last: seq}, kept: true}
+			x := letter{DeadLetter: queue.DeadLetter{Reason: d.Reason, Failed: d.Failed}, failures: d.Failures, seqs: queue.SeqRange{First: seq, Last: seq}, kept: true}
 			if msg, ok := q.log.find(seq); ok {
 				m.pool.Hold(msg.Ref.Slab, 1)
 				x.Message = msg
 			} else {
 				x.cold = true
 			}
-			if n := len(r.letters); x.cold && n > from && r.letters[n-1].cold && r.letters[n-1].seqs.Last+1 == seq && r.letters[n-1].DeadLetter == x.DeadLetter {
+			if n := len(r.letters); x.cold && n > from && r.letters[n-1].cold && r.letters[n-1].seqs.Last+1 == seq && r.letters[n-1].DeadLetter == x.DeadLetter && r.letters[n-1].failures == d.Failures {
 				r.letters[n-1].seqs.Last = seq
 				continue
 			}

@@ -172,7 +172,8 @@ type slotModel struct {
 	lastID   uint64
 	lastBody uint64
 	goOn     []uint64
-	confirms int
+	done     uint64            // answers up to here need not be known any more
+	answers  map[uint64][]byte // as they were given first
 }
 
 type modelQueue struct {
@@ -211,6 +212,7 @@ func (m *slotModel) batch() (entry []byte, e *expectation) {
 	if m.number > 3 {
 		h.done = m.number - 1 - m.rng.Uint64N(3)
 	}
+	m.done = max(m.done, h.done)
 	h.put(b)
 	if m.number == 1 {
 		b = appendCommand(b, cmdBegin, 0)
@@ -273,8 +275,7 @@ func (m *slotModel) command(b []byte, e *expectation) []byte {
 				msg.Priority = uint8(m.rng.IntN(40))
 			}
 			if m.rng.IntN(8) == 0 {
-				msg.Flags |= queue.WasDelivered
-				msg.Failed = uint16(m.rng.IntN(400))
+				msg.Flags = msg.Flags.WithFailures(uint32(m.rng.IntN(12)))
 			}
 			if !q.plain && m.rng.IntN(4) == 0 {
 				msg.TTL = int64(m.rng.IntN(100))
@@ -435,6 +436,7 @@ func (m *slotModel) apply(e *expectation) {
 			m.fatal("a round of batch %d, %d is the next", r.number, m.number)
 		}
 		seen = true
+		m.answers[r.number] = r.answer.append(nil)
 		if e.begins {
 			for _, q := range m.queues {
 				for c := range q.consumers {
@@ -519,11 +521,7 @@ func (m *slotModel) propose() {
 	}
 	m.leader.feed(m.log, m.rng)
 	rounds, _ := m.leader.m.ring.take(nil, nil)
-	for _, r := range rounds { // answers once more
-		if len(r.deliveries) > 0 || len(r.letters) > 0 || r.number >= m.number {
-			m.fatal("batch %d has an effect again", r.number)
-		}
-	}
+	m.answersAgain(rounds)
 	m.log = append(m.log, entry)
 	m.leader.feed(m.log, m.rng)
 	m.apply(e)
@@ -536,7 +534,33 @@ func (m *slotModel) propose() {
 	if m.leader.state() != after {
 		m.fatal("a batch that is not the next one has changed something")
 	}
-	m.leader.m.ring.take(nil, nil)
+	rounds, _ = m.leader.m.ring.take(nil, nil)
+	m.answersAgain(rounds)
+}
+
+// answersAgain checks what is said of batches that were applied before: what was said then, unless their node has said that
+// it knows.
+func (m *slotModel) answersAgain(rounds []*round) {
+	m.Helper()
+	_, o := m.leader.m.origins.find(1)
+	for _, r := range rounds {
+		if len(r.deliveries) > 0 || len(r.letters) > 0 || r.number > o.last {
+			m.fatal("batch %d has an effect again", r.number)
+		}
+		var want []byte
+		if r.number > m.done {
+			want = m.answers[r.number]
+		}
+		r.answer.number = r.number
+		if got := r.answer.append(nil); want != nil && !bytes.Equal(got, want) {
+			m.fatal("batch %d was answered %x, and now %x", r.number, want, got)
+		}
+		for i := range r.answer.results {
+			if r.answer.results[i].body.Ref.Len > 0 {
+				m.fatal("a body that nobody holds")
+			}
+		}
+	}
 }
 
 // check compares both replicas with each other and with the model.
@@ -577,7 +601,7 @@ func TestSlotModel(t *testing.T) {
 	for run := range runs {
 		t.Run(fmt.Sprint(run), func(t *testing.T) {
 			seed := seed + uint64(run)
-			m := &slotModel{TB: t, rng: rand.New(rand.NewPCG(seed, 1)), seed: seed, boot: 1, pool: queue.NewPool(16 << 20), queues: map[uint64]*modelQueue{}, now: 1_000_000}
+			m := &slotModel{TB: t, rng: rand.New(rand.NewPCG(seed, 1)), seed: seed, boot: 1, pool: queue.NewPool(16 << 20), queues: map[uint64]*modelQueue{}, answers: map[uint64][]byte{}, now: 1_000_000}
 			m.leader = newRig(t, 1, storage.NewFaultFS(seed), 1)
 			m.leader.dead = drop{m.leader}
 			m.follower = newRig(t, 2, storage.NewFaultFS(seed+1), 1)
@@ -609,6 +633,7 @@ func TestSlotModel(t *testing.T) {
 					}
 				case 8: // the node that proposes starts anew, and so does its replica
 					m.boot, m.number, m.sent, m.goOn = m.boot+1, 0, nil, nil
+					m.done, m.answers = 0, map[uint64][]byte{}
 					m.leader.crash(m.rng.Uint64(), m.boot)
 					for id := range m.queues {
 						m.leader.know(id)

@@ -54,9 +54,10 @@ type delivery struct {
 // letter is a message that leaves a queue unacknowledged, or, if cold, a stretch of messages that are to be read from disk.
 type letter struct {
 	queue.DeadLetter
-	seqs queue.SeqRange // where they lie; of those that are kept or cold
-	cold bool
-	kept bool // they stay in the queue until they have arrived
+	seqs     queue.SeqRange // where they lie; of those that are kept or cold
+	cold     bool
+	failures uint32
+	kept     bool // they stay in the queue until they have arrived
 }
 
 // ring takes rounds from the machine to the dispatcher, in order. What is in it is bounded by what the machine hands out

@@ -37,8 +37,6 @@ type resident struct {
 	message queue.Message
 }
 
-// A message's record in a run has its count of failures where others have a priority: that one is the level.
-
 // metaPage is how many messages are looked up on disk at a time.
 const metaPage = 1024
 
@@ -77,7 +75,7 @@ func (l *slotLog) Next(after queue.Seq) (queue.Meta, bool) {
 	if r == nil {
 		return queue.Meta{}, false
 	}
-	return queue.Meta{Seq: seqOf(after.Level(), at), Expiry: r.expiry, Size: r.message.Size, Flags: r.message.Flags, Failed: r.message.Failed}, true
+	return queue.Meta{Seq: seqOf(after.Level(), at), Expiry: r.expiry, Size: r.message.Size, Flags: r.message.Flags}, true
 }
 
 func (l *slotLog) onDisk(lv *logLevel, after queue.Seq) (queue.Meta, bool) {
@@ -98,7 +96,7 @@ func (l *slotLog) onDisk(lv *logLevel, after queue.Seq) (queue.Meta, bool) {
 		}
 	}
 	m := &lv.metas[0]
-	return queue.Meta{Seq: queue.Seq(m.Seq), Expiry: queue.Time(m.Expiry), Size: m.Size, Flags: queue.Flags(m.Flags), Failed: uint16(m.Priority)}, true
+	return queue.Meta{Seq: queue.Seq(m.Seq), Expiry: queue.Time(m.Expiry), Size: m.Size, Flags: queue.Flags(m.Flags)}, true
 }
 
 // Resident implements queue.Log.
