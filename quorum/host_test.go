@@ -3,7 +3,6 @@ package quorum
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -32,15 +31,24 @@ func open(t testing.TB, dir string) *node {
 	t.Helper()
 	n := &node{TB: t, dir: dir, pool: queue.NewPool(128 << 20), clock: queue.NewClock()}
 	n.pool.Poison = true
+	n.openDB()
 	var err error
-	if n.db, err = storage.OpenDB(storage.OS{}, filepath.Join(dir, "meta"), storage.DBOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	n.host, err = Open(Options{FS: storage.OS{}, Dir: filepath.Join(dir, "raft"), DB: n.db, Pool: n.pool, Clock: n.clock, Log: testLog()})
-	if err != nil {
+	if n.host, err = Open(n.options()); err != nil {
 		t.Fatal(err)
 	}
 	return n
+}
+
+func (n *node) openDB() {
+	n.Helper()
+	var err error
+	if n.db, err = storage.OpenDB(storage.OS{}, filepath.Join(n.dir, "meta"), storage.DBOptions{}); err != nil {
+		n.Fatal(err)
+	}
+}
+
+func (n *node) options() Options {
+	return Options{FS: storage.OS{}, Dir: filepath.Join(n.dir, "raft"), DB: n.db, Pool: n.pool, Clock: n.clock, Log: testLog()}
 }
 
 func testLog() *slog.Logger {
@@ -305,5 +313,4 @@ func TestThroughTheLog(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	n.close()
-	_ = fmt.Sprint
 }
