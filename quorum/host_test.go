@@ -141,7 +141,7 @@ func (p *publisher) publish(q *Queue, count, size int) {
 // wait returns when everything was confirmed or refused.
 func (p *publisher) wait() {
 	p.n.Helper()
-	stop := time.AfterFunc(20*time.Second, p.more.Broadcast)
+	stop := time.AfterFunc(21*time.Second, p.more.Broadcast)
 	defer stop.Stop()
 	begun := time.Now()
 	p.mu.Lock()
@@ -214,7 +214,7 @@ func (k *taker) Activity(bool) {}
 // wait returns what it got when that is n messages, which it forgets.
 func (k *taker) wait(n int) ([]uint64, []queue.Offered) {
 	k.n.Helper()
-	stop := time.AfterFunc(20*time.Second, k.more.Broadcast)
+	stop := time.AfterFunc(21*time.Second, k.more.Broadcast)
 	defer stop.Stop()
 	begun := time.Now()
 	k.mu.Lock()

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"math/rand/v2"
@@ -33,12 +34,21 @@ func (f *flaky) propose(b []byte, timeout time.Duration) (*dragonboat.RequestSta
 		return nil, errFlaky
 	}
 	f.mu.Lock()
-	x := f.rng.IntN(6)
+	x := f.rng.IntN(7)
 	f.mu.Unlock()
 	switch x {
 	case 0: // it did not
 		return nil, errFlaky
-	case 1: // it did, and nobody knows
+	case 1: // it will, later
+		late := bytes.Clone(b)
+		time.AfterFunc(10*time.Millisecond, func() {
+			if state, err := f.engine.propose(late, timeout); err == nil {
+				<-state.ResultC()
+				state.Release()
+			}
+		})
+		return nil, errFlaky
+	case 2: // it did, and nobody knows
 		state, err := f.engine.propose(b, timeout)
 		if err == nil {
 			<-state.ResultC()
