@@ -459,7 +459,11 @@ func (m *machine) delete(r *round, q *replica) {
 	q.log.each(func(msg *queue.Message) { m.release.Add(msg.Ref.Slab) })
 	m.charge -= q.log.len()
 	delete(m.queues, q.id)
-	delete(m.locals, q.id)
+	// What an earlier start deleted may still be declared, since the node did not live to say so: then it is made again. Or
+	// a crash took from metadata that the id had been given out, and it was given out again.
+	if r != nil && q.local != nil && m.locals[q.id] == q.local {
+		delete(m.locals, q.id)
+	}
 	m.gone = append(m.gone, q.id)
 	if r != nil && q.local != nil {
 		r.ops = append(r.ops, op{kind: opDeleted, queue: q.local})

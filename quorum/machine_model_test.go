@@ -70,7 +70,10 @@ func (r *rig) know(id uint64) {
 func (r *rig) feed(log [][]byte, rng *rand.Rand) {
 	r.Helper()
 	for r.fed < uint64(len(log)) {
-		n := min(1+rng.Uint64N(4), uint64(len(log))-r.fed)
+		n := uint64(1)
+		if rng != nil {
+			n = min(1+rng.Uint64N(4), uint64(len(log))-r.fed)
+		}
 		var entries []sm.Entry
 		for i := range n {
 			entries = append(entries, sm.Entry{Index: r.fed + 1 + i, Cmd: bytes.Clone(log[r.fed+i])})

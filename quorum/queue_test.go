@@ -400,3 +400,38 @@ func TestWithoutItsLog(t *testing.T) {
 		t.Fatal("it starts")
 	}
 }
+
+// TestIDAgain: a queue that was made shortly before a crash may be unknown to metadata, which then gives out its id again.
+// The next one has nothing of it.
+func TestIDAgain(t *testing.T) {
+	dir := t.TempDir()
+	for round := range 4 {
+		n := open(t, dir)
+		if round%2 == 1 {
+			if r := n.recover(); r.Unknown != 1 {
+				t.Fatalf("round %d: %+v", round, r)
+			}
+		}
+		q := n.host.NewQueue(5, noLimits, nil)
+		k := n.consume(q, queue.ConsumerSpec{})
+		p := n.publisher()
+		p.publish(q, 10, 100)
+		p.wait()
+		if got, _ := k.wait(10); !slices.Equal(got, numbers(1, 10)) {
+			t.Fatal(got)
+		}
+		if st := q.Stats(); round%2 == 1 && st.Published != 10 || st.Unacked != 10 {
+			t.Fatalf("round %d: %+v", round, st)
+		}
+		if round == 1 {
+			n.clock.Close()
+			done := make(chan struct{})
+			var w queue.Wake
+			q.Delete(false, false, &w, func(uint64, error) { close(done) })
+			<-done
+			q = n.host.NewQueue(5, noLimits, nil)
+			n.settled(q)
+		}
+		n.close()
+	}
+}
