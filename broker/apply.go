@@ -12,6 +12,29 @@ import (
 // made before; those that another command may have overtaken are made here again.
 func (b *Broker) apply(c Command) (r result) {
 	switch c := c.(type) {
+	case PutQueue:
+		return b.in(c.VHost, func(v *VHost) result { return v.putQueue(c) })
+	case DeleteQueue:
+		return b.in(c.VHost, func(v *VHost) result {
+			q := v.queue(c.Name)
+			if q != nil && q.ID == c.ID {
+				r.existed, r.durable = true, q.Durable
+				r.unbound = v.durableBindings(nil, v.topology.BindingsTo(exchange.Destination{Queue: q.number}))
+				r.gone = v.forget(q)
+			}
+			return r
+		})
+	case Bind:
+		return b.in(c.VHost, func(v *VHost) result { return v.bind(c.Binding) })
+	case Unbind:
+		return b.in(c.VHost, func(v *VHost) result { return v.unbind(c.Binding) })
+	}
+	return b.applyRare(c)
+}
+
+// applyRare is apply for commands that connections do not live by; see recordRare.
+func (b *Broker) applyRare(c Command) (r result) {
+	switch c := c.(type) {
 	case PutVHost, DeleteVHost, PutUser, DeleteUser, SetGlobalParameter, ClearGlobalParameter, SetUserLimits:
 		return b.applyGlobal(c)
 	case SetPermissions:
@@ -46,22 +69,6 @@ func (b *Broker) apply(c Command) (r result) {
 		})
 	case DeleteExchange:
 		return b.in(c.VHost, func(v *VHost) result { return v.deleteExchange(c) })
-	case PutQueue:
-		return b.in(c.VHost, func(v *VHost) result { return v.putQueue(c) })
-	case DeleteQueue:
-		return b.in(c.VHost, func(v *VHost) result {
-			q := v.queue(c.Name)
-			if q != nil && q.ID == c.ID {
-				r.existed, r.durable = true, q.Durable
-				r.unbound = v.durableBindings(nil, v.topology.BindingsTo(exchange.Destination{Queue: q.number}))
-				r.gone = v.forget(q)
-			}
-			return r
-		})
-	case Bind:
-		return b.in(c.VHost, func(v *VHost) result { return v.bind(c.Binding) })
-	case Unbind:
-		return b.in(c.VHost, func(v *VHost) result { return v.unbind(c.Binding) })
 	case PutPolicy:
 		return b.in(c.VHost, func(v *VHost) result {
 			p, err := compilePolicy(c.Policy, c.Operator)

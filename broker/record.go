@@ -80,10 +80,45 @@ func bindingKey(vhost string, b *Binding) []byte {
 
 // record adds to a batch what a command that was just applied has changed of the durable state. t.mu is held.
 func (t *committer) record(b *Broker, c Command, r *result, batch *storage.Batch) {
-	set := func(key []byte, c Command) { batch.Set(key, AppendCommand(nil, c)) }
 	if r.refused != nil {
 		return
 	}
+	switch c := c.(type) {
+	case PutQueue:
+		if r.existed {
+			return
+		}
+		if c.Queue.Durable {
+			c.ID = r.queue.ID
+			batch.Set(appendKey('q', c.VHost, c.Queue.Name), AppendCommand(nil, c))
+		}
+		if last := b.lastQueue.Load(); last+idBlock/2 > t.asked {
+			t.setAside(last+idBlock, batch)
+		}
+	case DeleteQueue:
+		if r.existed && r.durable {
+			batch.Delete(appendKey('q', c.VHost, c.Name))
+		}
+		t.recordGone(c.VHost, r, batch)
+	case Bind:
+		if !r.existed && r.durable {
+			t.order++
+			batch.Set(bindingKey(c.VHost, &c.Binding), AppendCommand(binary.BigEndian.AppendUint64(nil, t.order), c))
+		}
+	case Unbind:
+		if r.existed && r.durable {
+			batch.Delete(bindingKey(c.VHost, &c.Binding))
+		}
+		t.recordGone(c.VHost, r, batch)
+	default:
+		t.recordRare(c, r, batch)
+	}
+}
+
+// recordRare is record for commands that connections do not live by. It stands apart because its frame is so large that
+// the stack of every connection that declares a queue had to grow for it.
+func (t *committer) recordRare(c Command, r *result, batch *storage.Batch) {
+	set := func(key []byte, c Command) { batch.Set(key, AppendCommand(nil, c)) }
 	switch c := c.(type) {
 	case PutVHost:
 		set(appendKey('v', c.Name), c)
@@ -137,32 +172,6 @@ func (t *committer) record(b *Broker, c Command, r *result, batch *storage.Batch
 			set(appendKey('x', c.VHost, c.Exchange.Name), c)
 		}
 	case DeleteExchange:
-		t.recordGone(c.VHost, r, batch)
-	case PutQueue:
-		if r.existed {
-			return
-		}
-		if c.Queue.Durable {
-			c.ID = r.queue.ID
-			set(appendKey('q', c.VHost, c.Queue.Name), c)
-		}
-		if last := b.lastQueue.Load(); last+idBlock/2 > t.asked {
-			t.setAside(last+idBlock, batch)
-		}
-	case DeleteQueue:
-		if r.existed && r.durable {
-			batch.Delete(appendKey('q', c.VHost, c.Name))
-		}
-		t.recordGone(c.VHost, r, batch)
-	case Bind:
-		if !r.existed && r.durable {
-			t.order++
-			batch.Set(bindingKey(c.VHost, &c.Binding), AppendCommand(binary.BigEndian.AppendUint64(nil, t.order), c))
-		}
-	case Unbind:
-		if r.existed && r.durable {
-			batch.Delete(bindingKey(c.VHost, &c.Binding))
-		}
 		t.recordGone(c.VHost, r, batch)
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -151,47 +149,6 @@ func (p *program) announce(cfg config.Config, n *node) {
 		line("settings", cfg.File)
 	}
 }
-
-// openLog makes the log that a configuration asks for.
-func openLog(l config.Log, console io.Writer) (*slog.Logger, func(), error) {
-	var handlers []slog.Handler
-	add := func(w io.Writer, name string, json bool) {
-		level, ok := logLevels[name]
-		if !ok {
-			return // none
-		}
-		o := &slog.HandlerOptions{Level: level}
-		if json {
-			handlers = append(handlers, slog.NewJSONHandler(w, o))
-		} else {
-			handlers = append(handlers, slog.NewTextHandler(w, o))
-		}
-	}
-	if l.Console {
-		add(console, l.ConsoleLevel, l.ConsoleJSON)
-	}
-	done := func() {}
-	if l.File != "" {
-		path := l.File
-		if l.Dir != "" && !filepath.IsAbs(path) {
-			path = filepath.Join(l.Dir, path)
-		}
-		f, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
-		if err != nil {
-			return nil, nil, err
-		}
-		add(f, l.FileLevel, l.FileJSON)
-		done = func() { _ = f.Close() } // nothing is written any more that could be lost
-	}
-	if len(handlers) == 0 {
-		return slog.New(slog.DiscardHandler), done, nil
-	}
-	return slog.New(slog.NewMultiHandler(handlers...)), done, nil
-}
-
-// logLevels are RabbitMQ's; those that slog does not name lie between or above its own.
-var logLevels = map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "notice": slog.LevelInfo + 2, "warning": slog.LevelWarn,
-	"error": slog.LevelError, "critical": slog.LevelError + 4, "alert": slog.LevelError + 8, "emergency": slog.LevelError + 12}
 
 // refusedListener explains why an address cannot be listened on.
 func refusedListener(what, address, flag string, err error) *failure {

@@ -3,6 +3,7 @@ package queue
 import (
 	"errors"
 	"sync"
+	"time"
 
 	"github.com/warrenmq/warren/storage"
 )
@@ -91,13 +92,29 @@ func (q *Classic) goOn() {
 	var w Wake
 	for more := true; more; {
 		more = false
+		begun := time.Now()
 		q.do(&w, nil, func(now Time, fx *Effects) {
 			q.state.Continue(now, fx)
 			more = fx.More
 			q.continuing = more
 		})
 		w.Flush()
+		if more {
+			time.Sleep(q.rest(time.Since(begun)))
+		}
 	}
+}
+
+// strainedRest is the rest while dead letters come faster than memory and journal get rid of them.
+const strainedRest = 10 * time.Millisecond
+
+// rest is for how long a queue that expires or drops a great many messages should do nothing after a step that took worked:
+// so it takes at most half a core from everybody else, and not the room that publishers need.
+func (q *Classic) rest(worked time.Duration) time.Duration {
+	if q.pool.InUse() > q.pool.Bound()/8*5 || q.store != nil && q.store.journal.Backlog() > maxUnsynced/4 {
+		return max(worked, strainedRest)
+	}
+	return worked
 }
 
 // Tick is called by the clock when something is due.

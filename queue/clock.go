@@ -11,6 +11,7 @@ import (
 type Clock struct {
 	mu     sync.Mutex // guards what follows; a leaf
 	due    dueHeap
+	look   Time // what the goroutine waits for; it is kicked for what is due earlier
 	kick   chan struct{}
 	quit   chan struct{}
 	done   chan struct{}
@@ -62,7 +63,8 @@ func (c *Clock) Set(a *Appointment, k Ticker, at Time) {
 		a.at = at
 		heap.Push(&c.due, dueEntry{at, a, k})
 	}
-	if c.due[0].a == a {
+	if at < c.look || c.Now() >= c.look { // the latter also after a leap of the time
+		c.look = at
 		select {
 		case c.kick <- struct{}{}:
 		default:
@@ -115,13 +117,15 @@ func (c *Clock) run() {
 func (c *Clock) next(now Time) (Ticker, time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case c.closed || len(c.due) == 0:
-		return nil, time.Hour
-	case c.due[0].at > now:
-		return nil, max(clockStep, min(time.Hour, time.Duration(c.due[0].at-now)*time.Millisecond))
+	c.look = now + Time(time.Hour.Milliseconds())
+	if len(c.due) > 0 && !c.closed {
+		at := c.due[0].at
+		if at <= now {
+			return heap.Pop(&c.due).(dueEntry).k, 0
+		}
+		c.look = min(c.look, at)
 	}
-	return heap.Pop(&c.due).(dueEntry).k, 0
+	return nil, max(clockStep, time.Duration(c.look-now)*time.Millisecond)
 }
 
 type dueHeap []dueEntry

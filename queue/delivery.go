@@ -37,10 +37,12 @@ func (s *State) run(c *consumer, batch []Message, i, end int, fx *Effects) {
 		lv.next++
 		d := fx.deliver(c)
 		d.Seq, d.Redelivered = seqOf(number, lv.after), m.Flags&WasDelivered != 0
+		failed := uint32(0)
 		if d.Redelivered {
 			again++
-			d.Failed = s.brought(m.Flags)
-			d.Acquired = d.Failed
+			if failed = s.brought(m.Flags); failed > 0 {
+				d.Acquired, d.Failed = failed, failed
+			}
 		}
 		if c.noAck {
 			d.Direct = int32(i)
@@ -49,7 +51,7 @@ func (s *State) run(c *consumer, batch []Message, i, end int, fx *Effects) {
 		octets += uint64(m.Size)
 		expiry := s.expiry(m)
 		s.log.Put(d.Seq, expiry, m)
-		c.inFlight.Append(d.ID, flight{seq: d.Seq, expiry: expiry, size: m.Size, failed: d.Failed, redelivered: d.Redelivered})
+		c.inFlight.Append(d.ID, flight{seq: d.Seq, expiry: expiry, size: m.Size, failed: failed, redelivered: d.Redelivered})
 	}
 	s.stats.Published += uint64(n)
 	s.stats.Redelivered += again
@@ -74,13 +76,15 @@ func (s *State) runStored(c *consumer, i int, fx *Effects) (n int) {
 		octets += uint64(m.Size)
 		d := fx.deliver(c)
 		d.Seq, d.Redelivered = m.Seq, m.Flags&WasDelivered != 0 || m.Seq < below
+		failed := uint32(0)
 		if d.Redelivered {
 			again++
-			d.Failed = s.brought(m.Flags)
-			d.Acquired = d.Failed
+			if failed = s.brought(m.Flags); failed > 0 {
+				d.Acquired, d.Failed = failed, failed
+			}
 		}
 		if !c.noAck {
-			c.inFlight.Append(d.ID, flight{seq: m.Seq, size: m.Size, failed: d.Failed, redelivered: d.Redelivered})
+			c.inFlight.Append(d.ID, flight{seq: m.Seq, size: m.Size, failed: failed, redelivered: d.Redelivered})
 		}
 		if n == most {
 			break

@@ -78,6 +78,18 @@ func (l *loader) ends() bool {
 	return l.closing
 }
 
+// after has a worker run f when some time has passed.
+func (l *loader) after(d time.Duration, f func(*storage.Cursor)) {
+	time.AfterFunc(d, func() { l.do(f) })
+}
+
+// crowded reports whether others wait for a worker.
+func (l *loader) crowded() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.work) > 0
+}
+
 // do has a worker run f.
 func (l *loader) do(f func(*storage.Cursor)) {
 	l.mu.Lock()
@@ -128,12 +140,14 @@ type read struct {
 	resident
 }
 
-// load reads what the queue wants until it wants nothing more. A worker calls it.
+// load reads what the queue wants until it wants nothing more. A worker calls it. Others have their turn between two reads,
+// and a queue that drops what it reads rests between them.
 func (q *Classic) load(cursor *storage.Cursor) {
 	cursor.Reset(q.id)
 	c := chunks{pool: q.pool}
 	var got []read
 	for {
+		begun := time.Now()
 		q.mu.Lock()
 		want, ok := q.state.Wants()
 		if q.deleted || !ok {
@@ -165,18 +179,24 @@ func (q *Classic) load(cursor *storage.Cursor) {
 			got = append(got, read{Seq(r.Seq), c.message(chunk, offset, &r)})
 		})
 		c.release()
-		if !q.loaded(from, to, behind, drops, got, n, err) {
-			if q.store.loads.ends() {
-				return
-			}
-			time.Sleep(100 * time.Millisecond) // an error of the disk: it may pass
+		switch done, dropped := q.loaded(from, to, behind, drops, got, n, err); {
+		case !done: // an error of the disk: it may pass
+			q.store.loads.after(100*time.Millisecond, q.load)
+			return
+		case dropped:
+			q.store.loads.after(q.rest(time.Since(begun)), q.load)
+			return
+		case q.store.loads.crowded():
+			q.store.loads.do(q.load)
+			return
 		}
 	}
 }
 
 // loaded takes what was read of the stretch from to to, which was behind the cursor or is a returned message, and says
-// whether it is worth going on at once. If what was read ahead has been dropped since, it is not taken.
-func (q *Classic) loaded(from, to Seq, behind bool, drops int, got []read, n int, err error) bool {
+// whether the disk gave it, and whether some of it was discarded. If what was read ahead has been dropped since, it is not
+// taken.
+func (q *Classic) loaded(from, to Seq, behind bool, drops int, got []read, n int, err error) (done, dropped bool) {
 	var w Wake
 	defer w.Flush()
 	release := Releaser{Pool: q.pool}
@@ -187,7 +207,7 @@ func (q *Classic) loaded(from, to Seq, behind bool, drops int, got []read, n int
 		for i := range got {
 			release.Add(got[i].message.Ref.Slab)
 		}
-		return false
+		return false, false
 	}
 	taken := false
 	q.do(&w, nil, func(now Time, fx *Effects) {
@@ -238,13 +258,14 @@ func (q *Classic) loaded(from, to Seq, behind bool, drops int, got []read, n int
 			return
 		}
 		q.state.Loaded(now, fx)
+		dropped = len(fx.Discards) > 0
 	})
 	if !taken { // the queue was deleted, or asks for something else now
 		for i := range got {
 			release.Add(got[i].message.Ref.Slab)
 		}
 	}
-	return true
+	return true, dropped
 }
 
 // dropAhead lets go of what was read ahead: there is a copy on disk, and memory is wanted for what has none.

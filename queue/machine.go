@@ -103,13 +103,17 @@ const (
 	DelayReturned           // what was returned, but not as failed
 )
 
-// Overflow says what gives way when a limit is met.
+// Overflow says what gives way when a limit is met. What is in flight does not count; what is delayed or kept does.
 type Overflow uint8
 
 const (
-	DropHead         Overflow = iota
-	RejectPublish             // the new message is refused; without Rules.RejectBefore the next ones are (see State.pace)
-	RejectPublishDLX          // the new message is refused and dead-lettered; without Rules.RejectBefore as DropHead
+	// DropHead drops what would be delivered next, after consumers had their turn.
+	DropHead Overflow = iota
+	// RejectPublish refuses the new message. Without Rules.RejectBefore the message that goes beyond a limit still comes
+	// in, and all publishes are refused from then until there is no more than four fifths of each limit.
+	RejectPublish
+	// RejectPublishDLX refuses the new message and dead-letters it. Without Rules.RejectBefore it is DropHead.
+	RejectPublishDLX
 )
 
 // Reason says why a message left without being acknowledged. The words are those of x-death.

@@ -297,3 +297,20 @@ func TestRangesOfLateDeliveries(t *testing.T) {
 		}
 	}
 }
+
+// TestConsumersWithoutWindow says that Ready is not needed where prefetch alone counts: a settlement makes room.
+func TestConsumersWithoutWindow(t *testing.T) {
+	f := quorumFlow(1)
+	for range 3 {
+		f.s.consumer(1).room = 256 // as after four billion deliveries
+		f.fx.Reset()
+		f.s.Publish(1, f.batch, &f.fx)
+		if len(f.fx.Deliver) != 256 {
+			t.Fatalf("%d handed out", len(f.fx.Deliver))
+		}
+		f.s.Settle(1, 1, []Range{{0, 1 << 62}}, Ack, &f.fx)
+		if room := f.s.consumer(1).room; room < 2000 {
+			t.Fatalf("room for %d", room)
+		}
+	}
+}

@@ -6,12 +6,14 @@ import "slices"
 // pure value. Commands come with a time and fill an Effects; there is no lock, clock, I/O, goroutine or randomness in it,
 // so that a classic queue runs it under its lock, replicas replay it, and tests drive it by the million.
 //
-// A message is in one of three places. Ready messages that were never given out lie in the Log behind their level's
+// A message is in one of five places. Ready messages that were never given out lie in the Log behind their level's
 // cursor and cost nothing here. Messages in flight are entries in their consumer's window. Returned messages are ready
-// again and wait ahead of the cursor. Memory therefore grows with what is in flight and returned, never with the backlog.
+// again and wait ahead of the cursor; delayed ones will be returned later; dead letters are kept until they have arrived.
+// The last two only replicated queues have. Memory therefore grows with what is in flight, returned or dead, never with
+// the backlog.
 //
-// Every command ends with the same work: heads that have expired leave, ready messages go to consumers that have room,
-// and then limits are enforced. That work stops after MaxEffects messages and goes on with the next command, usually
+// Every command ends with the same work: what was not settled in time returns, heads that have expired leave, ready
+// messages go to consumers that have room, and then limits are enforced. That work stops after MaxEffects messages and goes on with the next command, usually
 // Continue; what a command was called for is always done in full.
 //
 // Effects refer to messages by Seq. The caller carries them out before the next command.

@@ -112,7 +112,11 @@ func (k *chunk) write(fd uintptr) (err error) {
 	for k.unwritten() && err == nil {
 		if len(k.rest) > 0 {
 			var n int
-			if n, err = syscall.Write(int(fd), k.rest); n > 0 {
+			write := syscall.Write
+			if len(k.rest) < inlineBytes {
+				write = writeNow
+			}
+			if n, err = write(int(fd), k.rest); n > 0 {
 				k.rest = k.rest[n:]
 			}
 		} else {

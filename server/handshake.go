@@ -1,10 +1,10 @@
 package server
 
 import (
-	"crypto/tls"
+	"context"
+	"log/slog"
 	"net"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/warrenmq/warren/amqp"
@@ -28,12 +28,7 @@ func (c *conn) protocolHeader() bool {
 		c.state = closed
 		return true
 	}
-	c.send(&amqp.ConnectionStart{
-		VersionMajor: 0, VersionMinor: 9,
-		ServerProperties: c.server.properties(),
-		Mechanisms:       strings.Join(c.mechanisms(), " "),
-		Locales:          "en_US",
-	})
+	c.putText(&c.wake, func(dst []byte) []byte { return append(dst, c.greeting().start...) })
 	c.state = wantStartOk
 	return true
 }
@@ -98,12 +93,10 @@ func (c *conn) startOk(m *amqp.ConnectionStartOk) {
 			blocked:                    has("connection.blocked"),
 		}
 	}
-	for _, name := range c.mechanisms() {
-		if name == m.Mechanism {
-			c.exchange = c.newSASL(name)
-			c.login(c.exchange.next([]byte(m.Response)))
-			return
-		}
+	if slices.Contains(c.greeting().mechanisms, m.Mechanism) {
+		c.exchange = c.newSASL(m.Mechanism)
+		c.login(c.exchange.next([]byte(m.Response)))
+		return
 	}
 	c.server.log.Warn("login refused", "connection", c.name, "error", "mechanism "+m.Mechanism+" is not offered")
 	c.linger()
@@ -177,30 +170,14 @@ func (c *conn) open(m *amqp.ConnectionOpen) {
 		return
 	}
 	c.timing.keep()
-	c.server.log.Info("connection opened", "connection", c.name, "user", c.user.Name, "vhost", v.Name)
+	c.server.log.LogAttrs(context.Background(), slog.LevelInfo, "connection opened",
+		slog.String("connection", c.name), slog.String("user", c.user.Name), slog.String("vhost", v.Name))
 	c.state = running
 	c.send(&amqp.ConnectionOpenOk{})
 }
 
-// known are the mechanisms that newSASL has.
-var known = []string{"PLAIN", "AMQPLAIN", "ANONYMOUS", "EXTERNAL", "RABBIT-CR-DEMO"}
-
-// mechanisms are those offered on this connection.
-func (c *conn) mechanisms() []string {
-	_, encrypted := c.socket.(*tls.Conn)
-	var list []string
-	for _, m := range c.server.options.Mechanisms {
-		if m == "EXTERNAL" && !encrypted || !slices.Contains(known, m) {
-			continue
-		}
-		list = append(list, m)
-	}
-	return list
-}
-
 // loopback reports whether the peer is on this machine.
 func (c *conn) loopback() bool {
-	host, _, err := net.SplitHostPort(c.socket.RemoteAddr().String())
-	ip := net.ParseIP(host)
-	return err == nil && ip != nil && ip.IsLoopback()
+	at, ok := c.wire.RemoteAddr().(*net.TCPAddr)
+	return ok && at.IP.IsLoopback()
 }

@@ -20,24 +20,31 @@ func TestHeartbeatGaps(t *testing.T) {
 	n.mu.Unlock()
 
 	k := &c.timing
+	look := func() (check queue.Time, sent uint64) {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.sendCheck, k.sent
+	}
 	const whole = queue.Time(interval * 1000)
 	beats := func(at queue.Time) bool {
 		before := c.sent.Load()
 		k.Tick(at)
-		until(t, "what the check queued is written", func() bool { return c.sent.Load() == k.sent })
-		return k.sent > before
+		_, sent := look()
+		until(t, "what the check queued is written", func() bool { return c.sent.Load() == sent })
+		return sent > before
 	}
-	if !beats(k.sendCheck) {
+	if first, _ := look(); !beats(first) {
 		t.Error("no heartbeat at the first check")
 	}
 	// Something is sent right after each check, at the worst moment: the check does not beat, the next one does.
 	for range 3 {
-		last := k.sendCheck - whole/2
+		check, _ := look()
+		last := check - whole/2
 		c.sent.Add(1)
-		if beats(k.sendCheck) {
+		if beats(check) {
 			t.Error("a heartbeat beside other frames")
 		}
-		next := k.sendCheck
+		next, _ := look()
 		if !beats(next) || next-last > 3*whole/4 {
 			t.Errorf("%d ms of silence with an interval of %d", next-last, whole)
 		}

@@ -23,6 +23,7 @@ type input struct {
 	small []byte      // where a TLS socket is read into
 	read  func(fd uintptr) bool
 	err   error
+	much  bool // the last read brought it, and so will the next
 	mail  bool // fill returned because there is mail
 }
 
@@ -131,6 +132,14 @@ func (in *input) drop() {
 	in.release()
 }
 
+// from reads what a socket has.
+func (in *input) from(fd int, b []byte) (int, error) {
+	if in.much {
+		return syscall.Read(fd, b)
+	}
+	return readNow(fd, b)
+}
+
 func (c *conn) initInput() {
 	in := &c.in
 	in.pool = c.server.pool
@@ -139,7 +148,7 @@ func (c *conn) initInput() {
 			if in.buffer() == nil {
 				in.borrow()
 			}
-			n, err := syscall.Read(int(fd), in.buffer()[in.w:])
+			n, err := in.from(int(fd), in.buffer()[in.w:])
 			switch {
 			case err == syscall.EINTR:
 				continue
@@ -153,6 +162,7 @@ func (c *conn) initInput() {
 				in.err = io.EOF
 			default:
 				in.w += n
+				in.much = n >= inlineBytes
 				c.read(n)
 			}
 			return true

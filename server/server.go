@@ -64,6 +64,8 @@ type Server struct {
 	log     *slog.Logger
 	replies replies
 
+	plain, encrypted greeting // of connections without and with TLS
+
 	Counters    Counters
 	nextConn    atomic.Uint64
 	nextChannel atomic.Uint64
@@ -81,6 +83,7 @@ type Server struct {
 // New makes a Server.
 func New(o Options, b *broker.Broker, pool *queue.Pool, clock *queue.Clock) *Server {
 	s := &Server{options: o, broker: b, pool: pool, clock: clock, log: o.Log, conns: make(map[uint64]*conn)}
+	s.plain, s.encrypted = o.greeting(false), o.greeting(true)
 	b.Alarms.Watch(s.alarmsChanged)
 	s.alarmsChanged(b.Alarms.On())
 	return s
@@ -235,24 +238,4 @@ func (c *conn) anyUnacked() bool {
 		}
 	}
 	return false
-}
-
-// properties are announced to clients.
-func (s *Server) properties() amqp.Table {
-	var can amqp.Table
-	for _, name := range []string{
-		"publisher_confirms", "exchange_exchange_bindings", "basic.nack", "consumer_cancel_notify", "connection.blocked",
-		"consumer_priorities", "authentication_failure_close", "per_consumer_qos", "direct_reply_to",
-	} {
-		can = can.AppendBool(name, true)
-	}
-	o := &s.options
-	return amqp.Table(nil).
-		AppendTable("capabilities", can).
-		AppendString("cluster_name", o.ClusterName).
-		AppendString("copyright", "The Warren authors").
-		AppendString("information", "An AMQP 0-9-1 broker. See the documentation that came with it.").
-		AppendString("platform", "Go").
-		AppendString("product", o.Product).
-		AppendString("version", o.Version)
 }

@@ -18,6 +18,7 @@ type loadReport struct {
 	Course  *courseReport  `json:"course"`
 	Restart *restartReport `json:"restart"`
 	Stalled *stalledReport `json:"stalled"`
+	Cut     *cutReport     `json:"cut"`
 	Verdict *loadVerdict   `json:"verdict"`
 }
 
@@ -64,6 +65,12 @@ type restartReport struct {
 	FirstDelivery float64 `json:"first_delivery"` // seconds
 }
 
+type cutReport struct {
+	Seconds float64 `json:"seconds"`
+	Alone   float64 `json:"alone_p999"` // microseconds
+	Beside  float64 `json:"beside_p999"`
+}
+
 type stalledReport struct {
 	Alone  float64 `json:"alone"`
 	Beside float64 `json:"beside"`
@@ -99,12 +106,14 @@ func load(ctx context.Context, amqpload string, b broker, args []string) (*loadR
 const (
 	dataDirOf = "{data}"  // its data directory
 	startOf   = "{start}" // the shell command that starts it again
+	httpOf    = "{http}"  // its HTTP API
 )
 
-// keeper is a broker that tells where its data is and how to start it with that again.
+// keeper is a broker that tells where its data is, how to start it with that again, and where its HTTP API is.
 type keeper interface {
 	dataDir() string
 	startCommand() string
+	http() string
 }
 
 // fill puts in what the broker knows; of one that does not tell, the flags with that are left out.
@@ -112,12 +121,14 @@ func fill(args []string, b broker) (filled []string) {
 	k, ok := b.(keeper)
 	for _, arg := range args {
 		switch {
-		case arg != dataDirOf && arg != startOf:
+		case arg != dataDirOf && arg != startOf && arg != httpOf:
 			filled = append(filled, arg)
 		case !ok:
 			filled = filled[:len(filled)-1]
 		case arg == dataDirOf:
 			filled = append(filled, k.dataDir())
+		case arg == httpOf:
+			filled = append(filled, k.http())
 		default:
 			filled = append(filled, k.startCommand())
 		}

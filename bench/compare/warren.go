@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -123,6 +124,8 @@ func (w *warren) stop() error {
 		return fmt.Errorf("%s did not stop within %v of SIGTERM", w.binary, stopLimit)
 	}
 }
+
+func (w *warren) http() string { return "http://" + w.started[slices.Index(w.started, "--http")+1] }
 
 func (w *warren) dataDir() string { return filepath.Join(w.dir, "data") }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"strconv"
+	"time"
 )
 
 // workload is one way to load both brokers, and what is read from it.
@@ -12,6 +13,7 @@ type workload struct {
 	args    func(o *options) []string // amqpload's flags
 	fresh   bool                      // each run on a broker that has just started
 	alone   bool                      // of Warren only: its aims are bounds of its own figures
+	paired  bool                      // though alone: each run holds the two that are compared, and all rounds are run
 	figures []figure
 }
 
@@ -19,7 +21,7 @@ type workload struct {
 const aloneRounds = 3
 
 func (w *workload) roundsOf(o *options) int {
-	if w.alone {
+	if w.alone && !w.paired {
 		return min(o.rounds, aloneRounds)
 	}
 	return o.rounds
@@ -104,6 +106,11 @@ func workloads() []workload {
 				return []string{"-workload", "old-unacked", "-messages", strconv.Itoa(o.passing), "-data-dir", dataDirOf}
 			},
 			fresh: true, alone: true, figures: append(append(throughput("run", 0, 0), diskFigures()...), courseFigures(false)...)},
+		{name: "cut", about: "1,000 persistent, confirmed messages a second, alone and while a policy cuts a queue of persistent messages of 128 octets to 10; all others are dead-lettered",
+			args: func(o *options) []string {
+				return []string{"-workload", "cut", "-http", httpOf, "-messages", strconv.Itoa(o.passing), "-duration", cutDuration(o).String()}
+			},
+			fresh: true, alone: true, paired: true, figures: cutFigures()},
 		{name: "stalled", about: "a hot queue as in persistent, alone and beside one that grows and whose consumer never acknowledges",
 			args:  timed("-workload", "stalled"),
 			alone: true, figures: stalledFigures()},
@@ -122,6 +129,9 @@ func topicArgs(args ...string) func(*options) []string {
 		return timed(append([]string{"-workload", "topic", "-bindings", strconv.Itoa(o.bindings)}, args...)...)(o)
 	}
 }
+
+// cutDuration is long enough for a p99.9 that some ten messages decide.
+func cutDuration(o *options) time.Duration { return max(o.duration, 10*time.Second) }
 
 func storedArgs(o *options, queues int) []string {
 	return []string{"-workload", "backlog", "-messages", strconv.Itoa(o.stored), "-queues", strconv.Itoa(queues),
@@ -195,6 +205,23 @@ func stalledFigures() []figure {
 		{name: "alone: per second", read: read(func(s *stalledReport) float64 { return s.Alone })},
 		{name: "beside: per second", read: read(func(s *stalledReport) float64 { return s.Beside })},
 		{name: "rate beside : alone", aim: noLess(0.9), read: read(func(s *stalledReport) float64 { return s.Beside / s.Alone })},
+	}
+}
+
+func cutFigures() []figure {
+	read := func(of func(*cutReport) float64) func(*loadReport) (float64, bool) {
+		return func(r *loadReport) (float64, bool) {
+			if r.Cut == nil || r.Cut.Alone == 0 {
+				return 0, false
+			}
+			return of(r.Cut), true
+		}
+	}
+	return []figure{
+		{name: "alone: end to end p99.9, ms", read: read(func(c *cutReport) float64 { return c.Alone / 1000 })},
+		{name: "beside: end to end p99.9, ms", read: read(func(c *cutReport) float64 { return c.Beside / 1000 })},
+		{name: "p99.9 beside : alone", aim: atMost(2), read: read(func(c *cutReport) float64 { return c.Beside / c.Alone })},
+		{name: "from the policy to the new length, s", aim: atMost(60), read: read(func(c *cutReport) float64 { return c.Seconds })},
 	}
 }
 
