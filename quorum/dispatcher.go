@@ -14,6 +14,9 @@ import (
 // readOctets is how much the dispatcher reads from a run at a time.
 const readOctets = queue.SlabSize
 
+// maxTries is how often dead letters are read when that fails: everything else waits meanwhile.
+const maxTries = 10
+
 // retryRead is how long a read that failed rests.
 const retryRead = 100 * time.Millisecond
 
@@ -380,7 +383,8 @@ func (d *dispatcher) alloc(n int) []byte {
 func (d *dispatcher) dropTimedOut(q *Queue, id queue.ConsumerID, ids queue.Range) {
 	var dropped []queue.Range
 	q.mu.Lock()
-	if c := q.consumers[id]; c != nil {
+	c := q.consumers[id]
+	if c != nil {
 		c.pending = slices.DeleteFunc(c.pending, func(p pending) bool {
 			if p.id < ids.First || p.id > ids.Last {
 				return false
@@ -391,6 +395,12 @@ func (d *dispatcher) dropTimedOut(q *Queue, id queue.ConsumerID, ids queue.Range
 	}
 	q.mu.Unlock()
 	q.settle(id, dropped, queue.Ack)
+	if c == nil {
+		return
+	}
+	if out, ok := c.out.(interface{ TimedOut(*queue.Wake) }); ok {
+		out.TimedOut(&d.wake)
+	}
 }
 
 // bury hands dead letters on. Those that are kept leave their queue when they have arrived.
@@ -407,16 +417,22 @@ func (d *dispatcher) bury(q *Queue, ls []letter) {
 			letters = append(letters, l.DeadLetter)
 			continue
 		}
-		for r := l.seqs; r.First <= r.Last; {
+		for r, tries := l.seqs, 0; r.First <= r.Last; {
 			last, _, err := d.read(q, r, func(_ queue.Seq, msg queue.Message) bool {
 				msg.Flags = msg.Flags.WithFailures(l.failures)
 				letters = append(letters, queue.DeadLetter{Message: msg, Reason: l.Reason, Failed: l.Failed})
 				return true
 			})
 			if err != nil {
-				d.log.Error("dead letters on disk cannot be read; it will be tried again", "queue", q.id, "error", err.Error())
-				time.Sleep(retryRead)
-				continue
+				if tries++; tries < maxTries {
+					time.Sleep(retryRead)
+					continue
+				}
+				d.log.Error("dead letters on disk cannot be read, and do not go anywhere", "queue", q.id, "error", err.Error())
+				if l.kept { // the next start tries again
+					buried = buried[:len(buried)-1]
+				}
+				break
 			}
 			r.First = last + 1
 		}
