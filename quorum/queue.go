@@ -67,6 +67,9 @@ func (q *Queue) Publish(b *queue.Batch, w *queue.Wake) {
 			}
 			x.buf = appendPublish(x.buf, q.id, part, q.slot.pool)
 			p := published{confirms: b.Confirms, from: len(x.numbers)}
+			if sabotageConfirm {
+				p.confirms = nil
+			}
 			if b.Confirms != nil {
 				for i := from; i < to; i++ {
 					n := queue.Range{First: b.Numbers[i], Last: b.Numbers[i]}
@@ -80,6 +83,9 @@ func (q *Queue) Publish(b *queue.Batch, w *queue.Wake) {
 			p.to = len(x.numbers)
 			x.publishes = append(x.publishes, p)
 		})
+		if sabotageConfirm && taken && b.Confirms != nil {
+			b.Confirms.Settled(rangesOf(b.Numbers[from:to]), true, w)
+		}
 		if !taken && b.Confirms != nil {
 			b.Confirms.Settled(rangesOf(b.Numbers[from:to]), false, w)
 		}
