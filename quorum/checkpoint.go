@@ -84,21 +84,22 @@ func (m *machine) checkpoint() (index uint64, err error) {
 		}
 	}
 	origins := binary.AppendVarint(nil, int64(m.now))
+	origins = binary.AppendUvarint(origins, m.lastLog)
 	origins = m.origins.append(origins)
 	gone := m.gone
 	since, held := m.since, m.held
 	m.gone, m.since, m.held = nil, 0, 0
 	m.mu.Unlock()
 
-	slices.SortFunc(saved, func(a, b savedQueue) int { return cmp.Compare(a.q.id, b.q.id) })
+	slices.SortFunc(saved, func(a, b savedQueue) int { return cmp.Compare(a.q.log.id, b.q.log.id) })
 	run, err := m.writeRun(saved)
 	if err == nil {
 		var batch storage.Batch
+		for _, q := range gone { // first, since there may be another of its id
+			batch.Delete(m.key('q', q.id))
+		}
 		for i := range saved {
 			batch.Set(m.key('q', saved[i].q.id), saved[i].record)
-		}
-		for _, id := range gone {
-			batch.Delete(m.key('q', id))
 		}
 		if run != nil {
 			batch.Set(m.key('r', uint64(run.ID())), nil)
@@ -124,10 +125,10 @@ func (m *machine) checkpoint() (index uint64, err error) {
 	}
 	s.index = index
 	for i := range saved {
-		s.alive[storage.LogID(saved[i].q.id)] = saved[i].living
+		s.alive[saved[i].q.log.id] = saved[i].living
 	}
-	for _, id := range gone {
-		delete(s.alive, storage.LogID(id))
+	for _, q := range gone {
+		delete(s.alive, q.log.id)
 	}
 	m.unload(saved)
 	return index, m.sweep()
@@ -154,9 +155,9 @@ func (m *machine) save(q *replica) savedQueue {
 
 // record appends what the database has of a queue.
 //
-//	version u8 | due varint | more u8 | taken, gotTaken uvarints | config | snapshot of the State, to the end
+//	version u8 | log uvarint | due varint | more u8 | taken, gotTaken uvarints | config | snapshot of the State, to the end
 func (q *replica) record(dst []byte) []byte {
-	dst = append(dst, checkpointRecord)
+	dst = binary.AppendUvarint(append(dst, checkpointRecord), uint64(q.log.id))
 	dst = binary.AppendVarint(dst, int64(q.due))
 	dst = append(dst, octetOf(q.more))
 	dst = binary.AppendUvarint(dst, q.taken)
@@ -165,7 +166,7 @@ func (q *replica) record(dst []byte) []byte {
 	return q.state.AppendSnapshot(dst)
 }
 
-// writeRun writes the messages of queues that are sorted by id into a run, nil if there are none, and releases them.
+// writeRun writes the messages of queues, sorted by their logs' names, into a run, nil if there are none, and releases them.
 func (m *machine) writeRun(saved []savedQueue) (run *storage.Run, err error) {
 	release := queue.Releaser{Pool: m.pool}
 	defer release.Flush()
@@ -184,7 +185,7 @@ func (m *machine) writeRun(saved []savedQueue) (run *storage.Run, err error) {
 					continue
 				}
 			}
-			err = w.Add(storage.LogID(saved[i].q.id), storage.Record{
+			err = w.Add(saved[i].q.log.id, storage.Record{
 				Seq: uint64(x.seq), Expiry: int64(x.expiry), Size: x.message.Size, Flags: uint8(x.message.Flags),
 				Priority: x.message.Priority, Bytes: m.pool.Bytes(x.message.Ref),
 			})
@@ -346,7 +347,7 @@ func (m *machine) Open(<-chan struct{}) (uint64, error) {
 	if o != nil {
 		r := reader{b: o}
 		version := r.octet()
-		m.now = queue.Time(r.varint())
+		m.now, m.lastLog = queue.Time(r.varint()), r.uvarint(maxUint64)
 		if version != checkpointRecord || r.bad {
 			return fail("origins", errFormat)
 		}
@@ -399,14 +400,15 @@ func (m *machine) openRuns() error {
 func (m *machine) restore(id uint64, value []byte) error {
 	r := reader{b: value}
 	version := r.octet()
-	q := &replica{id: id, due: queue.Time(r.varint()), local: m.locals[id], log: newSlotLog(id, &m.disk)}
+	q := &replica{id: id, local: m.locals[id], log: newSlotLog(r.uvarint(maxUint64), &m.disk)}
+	q.due = queue.Time(r.varint())
 	q.more = r.octet() != 0
 	q.taken, q.gotTaken = r.uvarint(maxUint64), r.uvarint(maxUint64)
 	q.config = r.config()
 	if version != checkpointRecord || r.bad {
 		return fmt.Errorf("queue %d: %w", id, errFormat)
 	}
-	for _, e := range m.disk.runs.Extents(storage.LogID(id)) {
+	for _, e := range m.disk.runs.Extents(q.log.id) {
 		last := queue.Seq(e.Last)
 		lv := q.log.level(last.Level())
 		lv.cold = max(lv.cold, placeOf(last))
@@ -416,6 +418,6 @@ func (m *machine) restore(id uint64, value []byte) error {
 		return fmt.Errorf("queue %d: %w", id, err)
 	}
 	m.queues[id] = q
-	m.saving.alive[storage.LogID(id)] = q.state.Living(nil)
+	m.saving.alive[q.log.id] = q.state.Living(nil)
 	return nil
 }

@@ -282,6 +282,10 @@ func (d *dispatcher) fetch(q *Queue, next []pending) (ds []delivery, damaged []q
 	m := d.machine
 	m.mu.Lock()
 	r := m.queues[q.id]
+	var log storage.LogID
+	if r != nil {
+		log = r.log.id
+	}
 	for i := range next {
 		x := next[i].delivery()
 		if r != nil {
@@ -307,7 +311,7 @@ func (d *dispatcher) fetch(q *Queue, next []pending) (ds []delivery, damaged []q
 		ds = append(ds, next[i].delivery())
 	}
 	n := 0
-	last, damage, err := d.read(q, queue.SeqRange{First: ds[0].seq, Last: ds[to-1].seq}, func(seq queue.Seq, msg queue.Message) bool {
+	last, damage, err := d.read(log, queue.SeqRange{First: ds[0].seq, Last: ds[to-1].seq}, func(seq queue.Seq, msg queue.Message) bool {
 		for n < len(ds) && ds[n].seq < seq {
 			n++
 		}
@@ -330,13 +334,13 @@ func (d *dispatcher) fetch(q *Queue, next []pending) (ds []delivery, damaged []q
 	return ds[:n], damaged, nil
 }
 
-// read reads messages of a queue from disk, from the first of a range on and as many as are read at a time. wants is told
+// read reads messages of a queue's log from disk, from the first of a range on and as many as are read at a time. wants is told
 // of each, in ascending order, and says whether it keeps the reference. What is up to last has been seen, or is not there.
-func (d *dispatcher) read(q *Queue, r queue.SeqRange, wants func(queue.Seq, queue.Message) bool) (last queue.Seq, damage *storage.RunDamage, err error) {
+func (d *dispatcher) read(log storage.LogID, r queue.SeqRange, wants func(queue.Seq, queue.Message) bool) (last queue.Seq, damage *storage.RunDamage, err error) {
 	if d.cursor == nil {
-		d.cursor = d.machine.disk.runs.Cursor(storage.LogID(q.id))
+		d.cursor = d.machine.disk.runs.Cursor(log)
 	} else {
-		d.cursor.Reset(storage.LogID(q.id))
+		d.cursor.Reset(log)
 	}
 	last = r.First
 	n, err := d.cursor.Read(uint64(r.First), uint64(r.Last), readOctets, d.alloc, func(chunk, offset int, rec storage.Record) {
@@ -356,7 +360,7 @@ func (d *dispatcher) read(q *Queue, r queue.SeqRange, wants func(queue.Seq, queu
 	d.chunks = d.chunks[:0]
 	switch {
 	case errors.As(err, &damage):
-		d.log.Error("messages on disk are lost", "queue", q.id, "error", err.Error())
+		d.log.Error("messages of a quorum queue on disk are lost", "error", err.Error())
 		return min(r.Last, max(last, queue.Seq(damage.Last))), damage, nil
 	case err != nil:
 		return 0, nil, err
@@ -418,7 +422,7 @@ func (d *dispatcher) bury(q *Queue, ls []letter) {
 			continue
 		}
 		for r, tries := l.seqs, 0; r.First <= r.Last; {
-			last, _, err := d.read(q, r, func(_ queue.Seq, msg queue.Message) bool {
+			last, _, err := d.read(l.log, r, func(_ queue.Seq, msg queue.Message) bool {
 				msg.Flags = msg.Flags.WithFailures(l.failures)
 				letters = append(letters, queue.DeadLetter{Message: msg, Reason: l.Reason, Failed: l.Failed})
 				return true

@@ -32,7 +32,8 @@ type machine struct {
 	origins origins
 	now     queue.Time        // of the last batch; never goes back
 	applied uint64            // index of the last entry
-	gone    []uint64          // queues deleted since the last checkpoint
+	lastLog uint64            // name of a queue's log given out last
+	gone    []*replica        // queues deleted since the last checkpoint
 	locals  map[uint64]*Queue // local: those that metadata knows
 	live    bool              // local: entries are no longer those of earlier starts, which were carried out then
 	since   int64             // local: octets applied since the last checkpoint
@@ -50,7 +51,8 @@ type machine struct {
 	charge   int
 }
 
-// replica is one queue.
+// replica is one queue. Its log has a name of its own, counted by the slot: the id of a queue may come again, when a crash
+// took from metadata that it was given out, and the next one must not find on disk what the one before has left.
 type replica struct {
 	id      uint64
 	state   *queue.State
@@ -383,7 +385,8 @@ func (q *replica) stats() queue.Stats {
 
 // create makes a queue.
 func (m *machine) create(id uint64, config queue.Config) *replica {
-	q := &replica{id: id, config: config, local: m.locals[id], log: newSlotLog(id, &m.disk)}
+	m.lastLog++
+	q := &replica{id: id, config: config, local: m.locals[id], log: newSlotLog(m.lastLog, &m.disk)}
 	q.state = queue.New(queue.QuorumRules(), config, &q.log)
 	m.queues[id] = q
 	return q
@@ -464,7 +467,7 @@ func (m *machine) delete(r *round, q *replica) {
 	if r != nil && q.local != nil && m.locals[q.id] == q.local {
 		delete(m.locals, q.id)
 	}
-	m.gone = append(m.gone, q.id)
+	m.gone = append(m.gone, q)
 	if r != nil && q.local != nil {
 		r.ops = append(r.ops, op{kind: opDeleted, queue: q.local})
 	}
@@ -565,7 +568,7 @@ func (m *machine) discard(r *round, q *replica, ds []queue.Discarded) {
 		next := d.First // what is not in memory is on disk
 		cold := func(first, last queue.Seq) {
 			if wanted && first <= last {
-				r.letters = append(r.letters, letter{DeadLetter: queue.DeadLetter{Reason: d.Reason, Failed: d.Failed}, failures: d.Failures, seqs: queue.SeqRange{First: first, Last: last}, cold: true})
+				r.letters = append(r.letters, letter{DeadLetter: queue.DeadLetter{Reason: d.Reason, Failed: d.Failed}, failures: d.Failures, log: q.log.id, seqs: queue.SeqRange{First: first, Last: last}, cold: true})
 			}
 		}
 		q.log.remove(d.SeqRange, func(seq queue.Seq, msg *queue.Message) {
@@ -589,7 +592,7 @@ func (m *machine) letters(r *round, q *replica, ds []queue.Discarded) {
 	from := len(r.letters)
 	for _, d := range ds {
 		for seq := d.First; seq <= d.Last; seq++ {
-			x := letter{DeadLetter: queue.DeadLetter{Reason: d.Reason, Failed: d.Failed}, failures: d.Failures, seqs: queue.SeqRange{First: seq, Last: seq}, kept: true}
+			x := letter{DeadLetter: queue.DeadLetter{Reason: d.Reason, Failed: d.Failed}, failures: d.Failures, log: q.log.id, seqs: queue.SeqRange{First: seq, Last: seq}, kept: true}
 			if msg, ok := q.log.find(seq); ok {
 				m.pool.Hold(msg.Ref.Slab, 1)
 				x.Message = msg

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/storage"
 )
 
 // round is what one batch asks to be done outside the machine, in the order of its commands, and what became of the batch.
@@ -54,6 +55,7 @@ type delivery struct {
 // letter is a message that leaves a queue unacknowledged, or, if cold, a stretch of messages that are to be read from disk.
 type letter struct {
 	queue.DeadLetter
+	log      storage.LogID  // of the queue
 	seqs     queue.SeqRange // where they lie; of those that are kept or cold
 	cold     bool
 	failures uint32

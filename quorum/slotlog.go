@@ -17,7 +17,7 @@ import (
 // Next never says that it does not know: the metadata of what lies on disk are read in place, a page at a time, so that
 // nothing a replica does depends on what it has in memory.
 type slotLog struct {
-	id     storage.LogID
+	id     storage.LogID // what the runs know it by
 	disk   *diskMeta
 	levels []logLevel
 	change int // messages put less those that left memory since it was last asked
@@ -46,7 +46,9 @@ func placeOf(s queue.Seq) uint64 { return uint64(s) & (1<<placeBits - 1) }
 func seqOf(level uint8, place uint64) queue.Seq {
 	return queue.Seq(level)<<placeBits | queue.Seq(place)
 }
-func newSlotLog(id uint64, disk *diskMeta) slotLog { return slotLog{id: storage.LogID(id), disk: disk} }
+func newSlotLog(name uint64, disk *diskMeta) slotLog {
+	return slotLog{id: storage.LogID(name), disk: disk}
+}
 
 // level is a level, which is made when it is first used.
 func (l *slotLog) level(i uint8) *logLevel {
