@@ -314,6 +314,14 @@ func (m *machine) Sync() error {
 
 // Open implements sm.IOnDiskStateMachine: the state is that of the last checkpoint.
 func (m *machine) Open(<-chan struct{}) (uint64, error) {
+	if m.disk.runs != nil { // loaded before the Raft engine was started, which would end the process for an error
+		return m.saving.index, nil
+	}
+	return m.load()
+}
+
+// load reads the last checkpoint.
+func (m *machine) load() (uint64, error) {
 	s := &m.saving
 	s.mu.Lock()
 	defer s.mu.Unlock()

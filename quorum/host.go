@@ -162,6 +162,11 @@ func (h *Host) open() (*dragonboat.NodeHost, error) {
 	if err := h.o.DB.Commit(&batch, true); err != nil {
 		return nil, err
 	}
+	for _, s := range h.slots {
+		if _, err := s.machine.load(); err != nil {
+			return nil, err
+		}
+	}
 	engine, err := openEngine(dir, h.o.Node, cluster, h.o.Log)
 	if err != nil {
 		return nil, fmt.Errorf("the Raft log in %s: %w", dir, err)

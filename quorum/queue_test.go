@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -433,5 +434,51 @@ func TestIDAgain(t *testing.T) {
 			n.settled(q)
 		}
 		n.close()
+	}
+}
+
+// TestRunLost: a node says so, and does not start, when messages of a quorum queue are gone from its disk.
+func TestRunLost(t *testing.T) {
+	dir := t.TempDir()
+	n := open(t, dir)
+	p := n.publisher()
+	p.publish(n.host.NewQueue(1, noLimits, nil), 10, 100)
+	p.wait()
+	n.close()
+	runs, err := filepath.Glob(filepath.Join(dir, "raft", "slot-*", "*.run"))
+	if err != nil || len(runs) != 1 {
+		t.Fatal(runs, err)
+	}
+	if err := os.Remove(runs[0]); err != nil {
+		t.Fatal(err)
+	}
+	n = &node{TB: t, dir: dir, pool: queue.NewPool(1 << 20), clock: queue.NewClock()}
+	defer n.clock.Close()
+	n.openDB()
+	defer n.db.Close()
+	if _, err := Open(n.options()); err == nil || !strings.Contains(err.Error(), "run 1") {
+		t.Fatal(err)
+	}
+}
+
+// TestLargeMessages: a message may be larger than a batch.
+func TestLargeMessages(t *testing.T) {
+	n := open(t, t.TempDir())
+	defer n.close()
+	q := n.host.NewQueue(1, noLimits, nil)
+	p := n.publisher()
+	for range 3 {
+		p.publish(q, 1, 20<<20)
+		p.publish(q, 2, 100)
+	}
+	p.wait()
+	n.cold(q)
+	k := n.consume(q, queue.ConsumerSpec{Prefetch: 2})
+	for number := range uint64(9) {
+		got, ds := k.wait(1)
+		if got[0] != number+1 {
+			t.Fatal(got)
+		}
+		k.settle(queue.Ack, ds...)
 	}
 }
