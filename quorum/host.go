@@ -207,8 +207,9 @@ func (h *Host) checkLog(dir string) error {
 func (h *Host) NewQueue(id uint64, config queue.Config, dead queue.DeadLetters) *Queue {
 	h.mu.Lock()
 	if len(h.slots) == 0 {
-		h.make(slotsAlone)
-		go h.start()
+		if h.make(slotsAlone); !h.closed {
+			go h.start()
+		}
 	}
 	s := h.slots[id%uint64(len(h.slots))]
 	h.mu.Unlock()

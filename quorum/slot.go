@@ -28,6 +28,7 @@ type slot struct {
 
 	appointment queue.Appointment // guarded by machine.mu
 	keep        chan struct{}     // the keeper has something to look at; one slot
+	swept       chan struct{}     // the compactor has; one slot
 	quit        chan struct{}
 	running     sync.WaitGroup
 
@@ -38,7 +39,7 @@ type slot struct {
 
 // newSlot makes a slot that gathers commands until it is started. block is told when publishers shall rest.
 func newSlot(m *machine, clock *queue.Clock, block func(bool)) *slot {
-	s := &slot{number: m.slot, pool: m.pool, clock: clock, log: m.log, machine: m, keep: make(chan struct{}, 1), quit: make(chan struct{})}
+	s := &slot{number: m.slot, pool: m.pool, clock: clock, log: m.log, machine: m, keep: make(chan struct{}, 1), swept: make(chan struct{}, 1), quit: make(chan struct{})}
 	m.ring = newRing()
 	m.due = func(at queue.Time) { clock.Set(&s.appointment, s, at) }
 	m.full = s.wakeKeeper
@@ -62,10 +63,11 @@ func (s *slot) start(host *dragonboat.NodeHost) error {
 		return err
 	}
 	s.host, s.user, s.noop = host, user, host.GetNoOPSession(shardOf(s.number))
-	s.running.Add(3)
+	s.running.Add(4)
 	go func() { defer s.running.Done(); s.proposer.run(s.quit) }()
 	go func() { defer s.running.Done(); s.dispatcher.run(s.quit) }()
 	go func() { defer s.running.Done(); s.keeper() }()
+	go func() { defer s.running.Done(); s.compactor() }()
 	return nil
 }
 
@@ -99,9 +101,6 @@ func (s *slot) Tick(now queue.Time) {
 
 // keeper makes checkpoints and has the log cut behind them.
 func (s *slot) keeper() {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	go func() { <-s.quit; cancel() }()
 	timer := time.NewTicker(checkpointAge)
 	defer timer.Stop()
 	for {
@@ -118,6 +117,24 @@ func (s *slot) keeper() {
 		}
 		if err := s.cutLog(index); err != nil {
 			s.log.Warn("the log of a slot was not cut", "slot", s.number, "error", err.Error())
+		}
+		select {
+		case s.swept <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// compactor copies runs forward, beside the keeper, which must not wait for it.
+func (s *slot) compactor() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() { <-s.quit; cancel() }()
+	for {
+		select {
+		case <-s.quit:
+			return
+		case <-s.swept:
 		}
 		if err := s.machine.compact(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("a run of a slot was not copied", "slot", s.number, "error", err.Error())
