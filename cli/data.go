@@ -150,7 +150,7 @@ func (r *rooms) closeData() error {
 // openMetadata opens the key-value store of a data directory.
 func openMetadata(fs storage.FS, dir string, o storage.DBOptions) (*storage.DB, error) {
 	files := 0 // with messages: without metadata nobody would know their queues, and they would be deleted
-	for _, part := range []string{"journal", "runs"} {
+	for _, part := range []string{"journal", "runs", "raft"} {
 		if names, err := fs.List(filepath.Join(dir, part)); err == nil {
 			files += len(names)
 		}
