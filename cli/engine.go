@@ -14,6 +14,7 @@ import (
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/config"
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/quorum"
 	"github.com/warrenmq/warren/server"
 	"github.com/warrenmq/warren/storage"
 )
@@ -26,6 +27,7 @@ type rooms struct {
 	clock    *queue.Clock
 	db       *storage.DB
 	store    *queue.Store
+	quorum   *quorum.Host
 	ballast  *storage.Ballast
 	alarms   broker.Alarms
 	broker   *broker.Broker
