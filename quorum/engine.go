@@ -25,6 +25,8 @@ const (
 	tick = 50
 	// aloneElection is after how many ticks, or twice as many, a single voter elects itself: the least that the engine takes.
 	aloneElection = 3
+	// writeBuffer is how many octets the log writes without allocating memory for them; it has 16 such buffers.
+	writeBuffer = 2 << 20
 	// firstShard is the shard of slot 0; those below are for metadata and streams.
 	firstShard = 16
 )
@@ -44,6 +46,8 @@ func openEngine(dir string, node, cluster uint64, log *slog.Logger) (*dragonboat
 	if err := adopt(dir); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
+	logDB := config.GetTinyMemLogDBConfig()
+	logDB.KVWriteBufferSize = writeBuffer
 	return dragonboat.NewNodeHost(config.NodeHostConfig{
 		DeploymentID:   cluster,
 		NodeHostDir:    dir,
@@ -51,7 +55,7 @@ func openEngine(dir string, node, cluster uint64, log *slog.Logger) (*dragonboat
 		RaftAddress:    address(node),
 		Expert: config.ExpertConfig{
 			LogDBFactory:     tan.Factory,
-			LogDB:            config.GetTinyMemLogDBConfig(),
+			LogDB:            logDB,
 			Engine:           config.GetDefaultEngineConfig(),
 			TransportFactory: alone{},
 		},

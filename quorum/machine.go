@@ -192,16 +192,21 @@ func (m *machine) answerAgain(o *origin, number uint64) {
 // takeOver begins to carry out what queues want: until now that was for others, or for an earlier start.
 func (m *machine) takeOver(r *round) {
 	for _, q := range m.queues {
-		q.ticking, q.continuing = false, false
-		if q.due != 0 {
-			m.due(q.due)
+		if q.local != nil { // the others when metadata has told of them
+			m.resume(r, q)
 		}
-		m.goOn(r, q, q.more)
-		if q.local != nil {
-			for d := range q.state.KeptDiscards() {
-				m.letters(r, q, []queue.Discarded{d})
-			}
-		}
+	}
+}
+
+// resume begins to carry out what a queue wants, with what it has wanted for some time.
+func (m *machine) resume(r *round, q *replica) {
+	q.ticking, q.continuing = false, false
+	if q.due != 0 {
+		m.due(q.due)
+	}
+	m.goOn(r, q, q.more)
+	for d := range q.state.KeptDiscards() {
+		m.letters(r, q, []queue.Discarded{d})
 	}
 }
 
@@ -266,7 +271,11 @@ func (m *machine) run(r *round, a *answer, commands []byte, session uint64) erro
 				q = m.create(id, config)
 			} else {
 				q.config = config
-				q.local = m.locals[id]
+				if q.local == nil && m.locals[id] != nil {
+					if q.local = m.locals[id]; r != nil {
+						m.resume(r, q)
+					}
+				}
 				q.state.Configure(m.now, config, &m.fx)
 			}
 		case cmdAttach:

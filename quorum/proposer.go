@@ -11,10 +11,10 @@ import (
 
 const (
 	// maxBatch is how many octets are proposed at once, unless one command has more.
-	maxBatch = 1 << 20
+	maxBatch = 256 << 10
 	// maxFlight and maxFlightOctets are how much may be proposed and not applied.
 	maxFlight       = 16
-	maxFlightOctets = 8 << 20
+	maxFlightOctets = 4 << 20
 	// maxInbox is how many octets of commands may wait, or be in flight, before publishers rest.
 	maxInbox = 16 << 20
 	// proposeTimeout is after how long the Raft engine gives an outcome up as unknown.
@@ -135,7 +135,7 @@ func (p *proposer) recycle(b *batch) {
 	clear(b.publishes)
 	clear(b.waiters)
 	*b = batch{buf: b.buf[:headerLen], publishes: b.publishes[:0], numbers: b.numbers[:0], waiters: b.waiters[:0]}
-	if cap(b.buf) <= 2*maxBatch && cap(b.publishes) <= 8<<10 && cap(b.waiters) <= 8<<10 && len(p.free) < maxFlight+2 {
+	if cap(b.buf) <= 3*maxBatch && cap(b.publishes) <= 8<<10 && cap(b.waiters) <= 8<<10 && len(p.free) < maxFlight+2 {
 		p.free = append(p.free, b)
 	}
 }
