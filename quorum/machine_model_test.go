@@ -375,8 +375,15 @@ func (m *slotModel) command(b []byte, e *expectation) []byte {
 	case x < 94:
 		delete(m.queues, id)
 		m.deleted = append(m.deleted, id)
-		e.results = append(e.results, func(*round, *result) {})
-		return appendCommand(b, cmdDelete, id)
+		if m.rng.IntN(2) == 0 { // it is deleted unasked where metadata does not know it
+			return appendCommand(b, cmdDelete, id)
+		}
+		e.results = append(e.results, func(_ *round, r *result) {
+			if r.code != 0 {
+				m.fatal("queue %d may not be deleted: %d", id, r.code)
+			}
+		})
+		return appendCommand(append(appendCommand(b, cmdMayDelete, id), 0), cmdDelete, id)
 	case x < 96:
 		var seqs []queue.Range
 		for d := range m.leader.m.queues[id].kept() {
