@@ -23,19 +23,19 @@ const (
 type kind uint8
 
 const (
-	cmdBegin    kind = iota + 1 // nothing; the first batch of a boot must not be empty
-	cmdCreate                   // rules u8, config
-	cmdPublish                  // messages
-	cmdAttach                   // flags u8, prefetch uvarint, priority varint, timeout varint
-	cmdDetach                   // consumer uvarint, how u8
-	cmdSettle                   // consumer uvarint, outcome u8, ranges
-	cmdGet                      // consumer uvarint
-	cmdPurge                    //
-	cmdMayDelete                // flags u8
-	cmdDelete                   //
-	cmdTick                     //
-	cmdContinue                 //
-	cmdBuried                   // ranges of Seqs
+	cmdBegin     kind = iota + 1 // nothing; the first batch of a boot must not be empty
+	cmdCreate                    // rules u8, config
+	cmdPublish                   // messages
+	cmdAttach                    // flags u8, prefetch uvarint, priority varint, timeout varint
+	cmdDetach                    // consumer uvarint, how u8
+	cmdSettle                    // consumer uvarint, outcome u8, ranges
+	cmdGet                       // consumer uvarint
+	cmdPurge                     //
+	cmdMayDelete                 // flags u8
+	cmdDelete                    //
+	cmdTick                      //
+	cmdContinue                  //
+	cmdBuried                    // ranges of Seqs
 )
 
 // errFormat is what errors about proposals, and about what a slot has written down, wrap: whoever wrote it was another
@@ -82,13 +82,15 @@ func publishLen(messages int) int { return 1 + 10 + 10 + messages*(1+1+5+10+5) }
 // appendPublish appends a publish of messages whose bytes are in pool.
 //
 //	count uvarint | count × (flags u8 | priority u8 | size uvarint | TTL varint | length uvarint) | their bytes
+//
+// The size is that of body and properties, which both count towards x-max-length-bytes in a quorum queue.
 func appendPublish(dst []byte, id uint64, messages []queue.Message, pool *queue.Pool) []byte {
 	dst = appendCommand(dst, cmdPublish, id)
 	dst = binary.AppendUvarint(dst, uint64(len(messages)))
 	for i := range messages {
 		m := &messages[i]
 		dst = append(dst, byte(m.Flags), m.Priority)
-		dst = binary.AppendUvarint(dst, uint64(m.Size))
+		dst = binary.AppendUvarint(dst, uint64(queue.Weight(pool.Bytes(m.Ref))))
 		dst = binary.AppendVarint(dst, m.TTL)
 		dst = binary.AppendUvarint(dst, uint64(m.Ref.Len))
 	}

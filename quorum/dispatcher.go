@@ -1,7 +1,6 @@
 package quorum
 
 import (
-	"cmp"
 	"errors"
 	"log/slog"
 	"slices"
@@ -212,7 +211,7 @@ func (d *dispatcher) offer(c *consumer, ds []delivery) {
 	offers := d.offers[:0]
 	for i := range ds {
 		x := &ds[i]
-		offers = append(offers, queue.Offered{Message: x.message, ID: x.id, Redelivered: x.redelivered, Acquired: x.acquired, Failed: x.failed})
+		offers = append(offers, queue.Offered{Message: d.outward(x.message), ID: x.id, Redelivered: x.redelivered, Acquired: x.acquired, Failed: x.failed})
 	}
 	d.offers = offers
 	c.blocked = !c.out.Offer(offers, &d.wake)
@@ -407,55 +406,56 @@ func (d *dispatcher) dropTimedOut(q *Queue, id queue.ConsumerID, ids queue.Range
 
 // bury hands dead letters on. Those that are kept leave their queue when they have arrived.
 func (d *dispatcher) bury(q *Queue, ls []letter) {
+	if len(ls) > 0 && ls[0].kept { // then all are
+		d.sendKept(q, ls)
+		return
+	}
 	letters := d.letters[:0]
-	var buried []queue.Range
 	for i := range ls {
 		l := &ls[i]
-		if l.kept {
-			buried = append(buried, queue.Range{First: uint64(l.seqs.First), Last: uint64(l.seqs.Last)})
+		add := func(_ queue.Seq, m queue.Message) {
+			m.Flags = m.Flags.WithFailures(l.failures)
+			letters = append(letters, queue.DeadLetter{Message: d.outward(m), Reason: l.Reason, Failed: l.Failed})
 		}
-		if !l.cold {
-			l.Message.Flags = l.Message.Flags.WithFailures(l.failures)
-			letters = append(letters, l.DeadLetter)
-			continue
-		}
-		for r, tries := l.seqs, 0; r.First <= r.Last; {
-			last, _, err := d.read(l.log, r, func(_ queue.Seq, msg queue.Message) bool {
-				msg.Flags = msg.Flags.WithFailures(l.failures)
-				letters = append(letters, queue.DeadLetter{Message: msg, Reason: l.Reason, Failed: l.Failed})
-				return true
-			})
-			if err != nil {
-				if tries++; tries < maxTries {
-					time.Sleep(retryRead)
-					continue
-				}
-				d.log.Error("dead letters on disk cannot be read, and do not go anywhere", "queue", q.id, "error", err.Error())
-				if l.kept { // the next start tries again
-					buried = buried[:len(buried)-1]
-				}
-				break
-			}
-			r.First = last + 1
+		if l.cold {
+			d.readLetters(q, l, add)
+		} else {
+			add(0, l.Message)
 		}
 	}
-	var arrived func()
-	if len(buried) > 0 {
-		slices.SortFunc(buried, func(a, b queue.Range) int { return cmp.Compare(a.First, b.First) })
-		arrived = func() {
-			q.slot.proposer.add(func(b *batch) { b.buf = appendRanges(appendCommand(b.buf, cmdBuried, q.id), buried) })
-		}
-	}
-	if len(letters) > 0 && q.dead != nil {
-		q.dead.Discard(letters, &d.wake, arrived)
+	if q.dead != nil {
+		q.dead.Discard(letters, &d.wake, nil)
 	} else {
 		for i := range letters {
 			d.release.Add(letters[i].Message.Ref.Slab)
 		}
-		if arrived != nil {
-			arrived()
-		}
 	}
 	clear(letters)
 	d.letters = letters[:0]
+}
+
+// readLetters reads dead letters from disk, and gives a reference to each. It is false if some cannot be read.
+func (d *dispatcher) readLetters(q *Queue, l *letter, give func(queue.Seq, queue.Message)) bool {
+	for r, tries := l.seqs, 0; r.First <= r.Last; {
+		last, _, err := d.read(l.log, r, func(seq queue.Seq, m queue.Message) bool {
+			give(seq, m)
+			return true
+		})
+		if err == nil {
+			r.First = last + 1
+			continue
+		}
+		if tries++; tries == maxTries {
+			d.log.Error("dead letters on disk cannot be read, and do not go anywhere", "queue", q.id, "error", err.Error())
+			return false
+		}
+		time.Sleep(retryRead)
+	}
+	return true
+}
+
+// outward is a message as others see it: within a slot its size counts properties as well, as limits do.
+func (d *dispatcher) outward(m queue.Message) queue.Message {
+	m.Size = queue.BodySize(d.pool.Bytes(m.Ref))
+	return m
 }

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -35,7 +36,9 @@ type Options struct {
 	Pool  *queue.Pool
 	Clock *queue.Clock
 	Log   *slog.Logger
-	Node  uint64 // this node's identity, from 1 and below 1<<32; 0 is 1
+	// LetterRetry is after how long dead letters that must arrive, and have not, are sent again. 0 is 30 s.
+	LetterRetry time.Duration
+	Node        uint64 // this node's identity, from 1 and below 1<<32; 0 is 1
 }
 
 // Host has the slots of a node. It costs nothing until there is a quorum queue. Its methods may be called concurrently.
@@ -108,6 +111,7 @@ func (h *Host) make(n int) {
 		m := newMachine(uint16(i))
 		m.fs, m.dir = h.o.FS, filepath.Join(h.o.Dir, fmt.Sprintf("slot-%d", i))
 		m.db, m.pool, m.log, m.node, m.boot = h.o.DB, h.o.Pool, h.o.Log, h.o.Node, h.boot
+		m.retry = cmp.Or(h.o.LetterRetry, retryLetters)
 		h.slots = append(h.slots, newSlot(m, h.o.Clock, h.press))
 	}
 }

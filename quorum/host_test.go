@@ -48,7 +48,7 @@ func (n *node) openDB() {
 }
 
 func (n *node) options() Options {
-	return Options{FS: storage.OS{}, Dir: filepath.Join(n.dir, "raft"), DB: n.db, Pool: n.pool, Clock: n.clock, Log: testLog()}
+	return Options{FS: storage.OS{}, Dir: filepath.Join(n.dir, "raft"), DB: n.db, Pool: n.pool, Clock: n.clock, Log: testLog(), LetterRetry: 50 * time.Millisecond}
 }
 
 func testLog() *slog.Logger {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"sync"
+	"time"
 
 	sm "github.com/lni/dragonboat/v4/statemachine"
 
@@ -15,17 +16,18 @@ import (
 // machine is the replicated state of a slot: its queues, and the origins whose batches it has applied. It implements
 // Dragonboat's IOnDiskStateMachine. The state depends on the entries alone; what is marked as local does not belong to it.
 type machine struct {
-	slot uint16
-	fs   storage.FS
-	dir  string // of the runs
-	db   *storage.DB
-	pool *queue.Pool
-	log  *slog.Logger
-	node uint64           // this node, and
-	boot uint64           // this start of it
-	ring *ring            // local: what is to be done
-	due  func(queue.Time) // local: called with mu held when a queue has something due
-	full func()           // local: called without locks when it is time for a checkpoint
+	slot  uint16
+	fs    storage.FS
+	dir   string // of the runs
+	db    *storage.DB
+	pool  *queue.Pool
+	log   *slog.Logger
+	node  uint64           // this node, and
+	boot  uint64           // this start of it
+	ring  *ring            // local: what is to be done
+	due   func(queue.Time) // local: called with mu held when a queue has something due
+	full  func()           // local: called without locks when it is time for a checkpoint
+	retry time.Duration    // local: after which dead letters are sent again
 
 	mu      sync.Mutex // guards what follows
 	queues  map[uint64]*replica

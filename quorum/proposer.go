@@ -274,6 +274,13 @@ func (p *proposer) run(quit <-chan struct{}) {
 	}
 }
 
+// ended reports whether nothing more is taken.
+func (p *proposer) ended() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed
+}
+
 // drain refuses further commands and returns when all have been applied, or after the time given.
 func (p *proposer) drain(most time.Duration) (all bool) {
 	expired := false

@@ -129,15 +129,15 @@ func (q *Queue) Attach(spec queue.ConsumerSpec, out queue.Outlet, w *queue.Wake,
 	if spec.Exclusive {
 		flags |= attachExclusive
 	}
-	prefetch := spec.Prefetch
-	if spec.NoAck {
-		prefetch = 0
+	prefetch, timeout := spec.Prefetch, spec.Timeout
+	if spec.NoAck { // it has no deadline for what it does not acknowledge
+		prefetch, timeout = 0, -1
 	}
 	q.ask(cmdAttach, func(dst []byte) []byte {
 		dst = append(dst, flags)
 		dst = binary.AppendUvarint(dst, uint64(prefetch))
 		dst = binary.AppendVarint(dst, int64(spec.Priority))
-		return binary.AppendVarint(dst, spec.Timeout)
+		return binary.AppendVarint(dst, timeout)
 	}, func(d *dispatcher, r *result) {
 		id := queue.ConsumerID(r.count)
 		if err := r.code.err(); err != nil {
@@ -244,6 +244,9 @@ func (q *Queue) Get(id queue.ConsumerID, noAck bool, w *queue.Wake, done func(qu
 		}
 		if noAck || !x.held { // a message that is damaged goes, too
 			q.settle(id, []queue.Range{{First: x.id, Last: x.id}}, outcomeGot)
+		}
+		if x.held {
+			x.message = d.outward(x.message)
 		}
 		done(queue.Offered{Message: x.message, ID: x.id, Redelivered: x.redelivered, Acquired: x.acquired, Failed: x.failed}, r.count, x.held)
 	})

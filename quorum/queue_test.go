@@ -328,6 +328,9 @@ func TestDeadLetters(t *testing.T) {
 	if st := q.Stats(); st.Kept != 5 {
 		t.Fatalf("%+v", st)
 	}
+	if got := l.wait(5); !slices.Equal(got, numbers(3006, 3010)) { // and again, until they arrive
+		t.Fatal(got)
+	}
 	n.close()
 
 	n = open(t, dir) // at least once: they come again, and leave when they have arrived
