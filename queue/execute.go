@@ -67,11 +67,7 @@ func (q *Classic) carryOut(batch []Message, w *Wake) *aftermath {
 			delete(q.consumers, c)
 		}
 	}
-	for _, t := range fx.TimedOut { // TEMPORARY
-		if out := q.consumers[t.Consumer]; out != nil {
-			out.TimedOut(w)
-		}
-	}
+
 	for _, a := range fx.Activity {
 		if out := q.consumers[a.Consumer]; out != nil {
 			out.Activity(a.Active)
