@@ -66,7 +66,7 @@ func (r *rooms) openData() error {
 	if err != nil {
 		return unopened("messages in "+dir, dir, err)
 	}
-	r.quorum, err = quorum.Open(quorum.Options{FS: fs, Dir: filepath.Join(dir, "raft"), DB: r.db, Pool: r.pool, Clock: r.clock, Log: r.log})
+	r.quorum, err = quorum.Open(quorum.Options{FS: fs, Dir: filepath.Join(dir, "raft"), DB: r.db, Pool: r.pool, Clock: r.clock, Log: r.log, Fatal: r.raftFailed})
 	if err != nil {
 		return unopened("quorum queues in "+filepath.Join(dir, "raft"), dir, err)
 	}
@@ -111,6 +111,17 @@ func (r *rooms) openData() error {
 		r.log.Error("some messages or acknowledgements are lost", "octets", j.Lost, "records", report.Damaged)
 	}
 	return nil
+}
+
+// raftFailed ends the process at once: what the Raft log has not taken must not be confirmed.
+func (r *rooms) raftFailed(err error) {
+	code, what := exitSoftware, "quorum queues cannot go on; the node ends: please report it"
+	var engine *quorum.EngineError
+	if errors.As(err, &engine) && engine.Disk {
+		code, what = exitDisk, "the disk failed: the log of quorum queues cannot be written or read any more; the node ends"
+	}
+	r.log.Error(what, "error", err.Error())
+	os.Exit(code)
 }
 
 // catchUp is how long a start waits for quorum queues to have done what they were told before the node stopped.

@@ -6,10 +6,13 @@ import (
 	"crypto/md5"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/lni/dragonboat/v4"
 	"github.com/lni/dragonboat/v4/config"
@@ -38,8 +41,8 @@ func shardOf(slot uint16) uint64 { return firstShard + uint64(slot) }
 func address(node uint64) string { return fmt.Sprintf("warren-%d:25672", node) }
 
 // openEngine starts the Raft engine on a directory, which is made if need be.
-func openEngine(dir string, node, cluster uint64, log *slog.Logger) (*dragonboat.NodeHost, error) {
-	quiet(log)
+func openEngine(dir string, node, cluster uint64, log *slog.Logger, fatal func(error)) (*dragonboat.NodeHost, error) {
+	quiet(log, fatal)
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, err
 	}
@@ -182,16 +185,18 @@ func (alone) GetSnapshotConnection(context.Context, string) (raftio.ISnapshotCon
 
 // engineLog passes on what the Raft engine has to say, which is much, one level lower than it says it.
 type engineLog struct {
-	log *slog.Logger
-	pkg string
+	log   *slog.Logger
+	pkg   string
+	fatal func(error)
 }
 
 var quietOnce sync.Once
 
-// quiet has the engine log to the first log that it is called with: it has one for the whole process.
-func quiet(log *slog.Logger) {
+// quiet has the engine log to the first log that it is called with, and end by the first fatal: it has one of each for the
+// whole process.
+func quiet(log *slog.Logger, fatal func(error)) {
 	quietOnce.Do(func() {
-		logger.SetLoggerFactory(func(pkg string) logger.ILogger { return engineLog{log, pkg} })
+		logger.SetLoggerFactory(func(pkg string) logger.ILogger { return engineLog{log, pkg, fatal} })
 	})
 }
 
@@ -209,6 +214,30 @@ func (l engineLog) Errorf(format string, args ...any)   { l.say(slog.LevelWarn, 
 
 // Panicf ends the process: the engine counts on it.
 func (l engineLog) Panicf(format string, args ...any) {
-	l.say(slog.LevelError, format, args)
-	panic(fmt.Sprintf(format, args...))
+	what := fmt.Sprintf(format, args...)
+	if l.fatal != nil {
+		why, _, _ := strings.Cut(what, "\n") // a stack follows
+		l.fatal(fmt.Errorf("%s: %w", l.pkg, &EngineError{why, ofDisk(args)}))
+	}
+	panic(what)
+}
+
+// EngineError is why the Raft engine cannot go on.
+type EngineError struct {
+	Why  string
+	Disk bool // a file could not be written or read
+}
+
+func (e *EngineError) Error() string { return e.Why }
+
+// ofDisk reports whether there is an error of the system among args.
+func ofDisk(args []any) bool {
+	for _, a := range args {
+		var errno syscall.Errno
+		var path *fs.PathError
+		if err, ok := a.(error); ok && (errors.As(err, &errno) || errors.As(err, &path)) {
+			return true
+		}
+	}
+	return false
 }

@@ -36,6 +36,9 @@ type Options struct {
 	Pool  *queue.Pool
 	Clock *queue.Clock
 	Log   *slog.Logger
+	// Fatal is told, with an *EngineError, when the Raft engine cannot go on, and ends the process: nothing more may be
+	// confirmed. It does not return. nil panics. The first one given in a process counts.
+	Fatal func(error)
 	// LetterRetry is after how long dead letters that must arrive, and have not, are sent again. 0 is 30 s.
 	LetterRetry time.Duration
 	Node        uint64 // this node's identity, from 1 and below 1<<32; 0 is 1
@@ -171,7 +174,7 @@ func (h *Host) open() (*dragonboat.NodeHost, error) {
 			return nil, err
 		}
 	}
-	engine, err := openEngine(dir, h.o.Node, cluster, h.o.Log)
+	engine, err := openEngine(dir, h.o.Node, cluster, h.o.Log, h.o.Fatal)
 	if err != nil {
 		return nil, fmt.Errorf("the Raft log in %s: %w", dir, err)
 	}

@@ -3,11 +3,15 @@ package quorum
 import (
 	"context"
 	"encoding/binary"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -316,4 +320,27 @@ func TestThroughTheLog(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	n.close()
+}
+
+// TestEngineFails: who ends the process hears whether the disk is at fault, without the stack that the engine tells.
+func TestEngineFails(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		disk bool
+	}{
+		{&os.PathError{Op: "write", Path: "x", Err: syscall.ENOSPC}, true},
+		{fmt.Errorf("saved: %w", syscall.EIO), true},
+		{errors.New("gap in entries\nstack"), false},
+	} {
+		var told error
+		func() {
+			defer func() { _ = recover() }()
+			engineLog{testLog(), "engine", func(err error) { told = err }}.Panicf("%+v", c.err)
+			t.Error("it goes on")
+		}()
+		var e *EngineError
+		if !errors.As(told, &e) || e.Disk != c.disk || strings.Contains(told.Error(), "\n") {
+			t.Errorf("%v: %v", c.err, told)
+		}
+	}
 }
