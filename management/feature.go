@@ -76,7 +76,7 @@ func (a *API) deprecatedFeatures() []deprecatedView {
 		return v
 	}
 	return []deprecatedView{
-		view("global_qos", "basic.qos with global, a limit of all consumers of a channel", a.LocalPrefetch),
+		view("global_qos", "basic.qos with global, a limit of all consumers of a channel", a.RefuseGlobalQoS),
 		view("transient_nonexcl_queues", "Queues that are neither durable nor exclusive", a.RefuseTransient),
 	}
 }

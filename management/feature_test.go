@@ -37,7 +37,7 @@ func TestFeatureFlags(t *testing.T) {
 func TestDeprecatedFeatures(t *testing.T) {
 	f := queues(2)
 	f.queues[0].Durable, f.queues[0].Exclusive, f.queues[1].Durable, f.queues[1].Exclusive = true, false, false, true
-	c := serve(t, f, func(o *Options) { o.LocalPrefetch = true })
+	c := serve(t, f, func(o *Options) { o.RefuseGlobalQoS = true })
 	for _, v := range c.get("/api/deprecated-features").([]any) {
 		v := v.(map[string]any)
 		want := "permitted"

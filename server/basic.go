@@ -75,9 +75,8 @@ func (ch *channel) consume(m *amqp.BasicConsume) *amqp.Error {
 	}
 	k := &consumer{channel: ch, of: q, queue: q.Queue, tag: tag, noAck: m.NoAck, head: deliverHead(ch.number, tag)}
 	spec := queue.ConsumerSpec{Session: ch.id, NoAck: m.NoAck, Exclusive: m.Exclusive, Priority: priority, Prefetch: ch.prefetch}
-	if limit := ch.limit; limit != nil && !m.NoAck {
-		k.gated = true
-		spec.Gate = limit
+	if ch.limit != nil {
+		spec.Gate = ch.gate(k)
 	}
 	as := broker.Consumer{Tag: tag, Connection: c.id, Channel: ch.number, Spec: spec, Arguments: slices.Clone(m.Arguments)}
 	ch.waiting++
