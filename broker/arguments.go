@@ -29,6 +29,7 @@ type queueArgument struct {
 	classic bool
 	quorum  bool
 	stream  bool
+	relaxed bool // compared even where the type is not
 	check   func(v amqp.Value, all amqp.Table) string
 }
 
@@ -46,20 +47,20 @@ func (a *queueArgument) known(typ string) bool {
 
 // queueArguments are checked in this order (RabbitMQ docs: queues, "Optional Arguments"; the texts are those of 4.3).
 var queueArguments = []queueArgument{
-	{name: "x-expires", classic: true, quorum: true, check: atLeast(1, maxMillis, "value_too_large")},
-	{name: "x-message-ttl", classic: true, quorum: true, check: atLeast(0, maxMillis, "value_too_large")},
-	{name: "x-dead-letter-exchange", classic: true, quorum: true, check: accept}, // checked earlier, with a text of its own
-	{name: "x-dead-letter-routing-key", classic: true, quorum: true, check: checkDeadLetterKey},
+	{name: "x-expires", classic: true, quorum: true, relaxed: true, check: atLeast(1, maxMillis, "value_too_large")},
+	{name: "x-message-ttl", classic: true, quorum: true, relaxed: true, check: atLeast(0, maxMillis, "value_too_large")},
+	{name: "x-dead-letter-exchange", classic: true, quorum: true, relaxed: true, check: accept}, // checked earlier, with a text of its own
+	{name: "x-dead-letter-routing-key", classic: true, quorum: true, relaxed: true, check: checkDeadLetterKey},
 	{name: "x-dead-letter-strategy", quorum: true, check: oneOf("invalid_dlx_strategy", "at-most-once", "at-least-once")},
-	{name: "x-max-length", classic: true, quorum: true, check: atLeast(0, noMax, "")},
-	{name: "x-max-length-bytes", classic: true, quorum: true, stream: true, check: atLeast(0, noMax, "")},
+	{name: "x-max-length", classic: true, quorum: true, relaxed: true, check: atLeast(0, noMax, "")},
+	{name: "x-max-length-bytes", classic: true, quorum: true, stream: true, relaxed: true, check: atLeast(0, noMax, "")},
 	{name: "x-max-in-memory-length", quorum: true, check: atLeast(0, noMax, "")},
 	{name: "x-max-in-memory-bytes", quorum: true, check: atLeast(0, noMax, "")},
 	{name: "x-max-priority", classic: true, check: atLeast(0, 255, "max_value_exceeded")},
 	{name: "x-overflow", classic: true, quorum: true, check: oneOf("invalid_overflow", "drop-head", "reject-publish", "reject-publish-dlx")},
 	{name: "x-queue-mode", classic: true, check: accept},
 	{name: "x-queue-version", classic: true, check: checkVersion},
-	{name: "x-single-active-consumer", classic: true, quorum: true, check: checkBool},
+	{name: "x-single-active-consumer", classic: true, quorum: true, relaxed: true, check: checkBool},
 	{name: "x-queue-type", classic: true, quorum: true, stream: true, check: checkType},
 	{name: "x-quorum-initial-group-size", quorum: true, check: atLeast(1, noMax, "")},
 	{name: "x-delivery-limit", quorum: true, check: accept},
@@ -239,21 +240,35 @@ func (q *Queue) checkEquivalent(a Actor, d *QueueDeclaration) *amqp.Error {
 	if !q.accessible(a.Connection) || d.Exclusive != (q.Owner != 0) {
 		return v.locked(q.Name)
 	}
-	unlike := func(field, received, current string) *amqp.Error {
-		return amqp.Errorf(amqp.PreconditionFailed, "inequivalent arg '%s' for %s: received %s but current is %s", field, v.queueResource(q.Name), received, current)
-	}
 	if d.Durable != q.Durable {
-		return unlike("durable", fmt.Sprintf("'%t'", d.Durable), fmt.Sprintf("'%t'", q.Durable))
+		return q.unlike("durable", fmt.Sprintf("'%t'", d.Durable), fmt.Sprintf("'%t'", q.Durable))
 	}
 	if d.AutoDelete != q.AutoDelete {
-		return unlike("auto_delete", fmt.Sprintf("'%t'", d.AutoDelete), fmt.Sprintf("'%t'", q.AutoDelete))
+		return q.unlike("auto_delete", fmt.Sprintf("'%t'", d.AutoDelete), fmt.Sprintf("'%t'", q.AutoDelete))
 	}
+	return q.checkArguments(d, func(a *queueArgument) bool { return a.known(q.Type) })
+}
+
+// checkAlike is checkEquivalent for applications that declare a classic queue and shall not mind that it is a quorum queue by
+// now (RabbitMQ docs: quorum queues, "Relaxed Property Equivalence"): neither flags nor the type are compared.
+func (q *Queue) checkAlike(a Actor, d *QueueDeclaration) *amqp.Error {
+	if !q.accessible(a.Connection) {
+		return q.VHost.locked(q.Name)
+	}
+	return q.checkArguments(d, func(a *queueArgument) bool { return a.relaxed })
+}
+
+func (q *Queue) checkArguments(d *QueueDeclaration, which func(*queueArgument) bool) *amqp.Error {
 	for i := range queueArguments {
-		if arg := &queueArguments[i]; arg.known(q.Type) {
+		if arg := &queueArguments[i]; which(arg) {
 			if received, current, same := exchange.Unlike(d.Arguments, q.Arguments, arg.name); !same {
-				return unlike(arg.name, received, current)
+				return q.unlike(arg.name, received, current)
 			}
 		}
 	}
 	return nil
+}
+
+func (q *Queue) unlike(field, received, current string) *amqp.Error {
+	return amqp.Errorf(amqp.PreconditionFailed, "inequivalent arg '%s' for %s: received %s but current is %s", field, q.VHost.queueResource(q.Name), received, current)
 }

@@ -40,6 +40,12 @@ type Options struct {
 	// RefuseTransient forbids queues that are neither durable nor exclusive
 	// (deprecated_features.permit.transient_nonexcl_queues = false).
 	RefuseTransient bool
+	// RelaxedRedeclaration lets applications that declare a classic queue find a quorum queue of that name
+	// (quorum_queue.property_equivalence.relaxed_checks_on_redeclaration).
+	RelaxedRedeclaration bool
+	// ConsumerTimeout is how long a delivery of a quorum queue may stay unsettled where nothing else is said, in
+	// milliseconds; 0: for ever.
+	ConsumerTimeout int64
 }
 
 // Broker is all the topology of a node. Its methods may be called concurrently.

@@ -140,6 +140,7 @@ func (o *outlet) Offer(ds []queue.Offered, _ *queue.Wake) bool {
 }
 func (o *outlet) Cancelled(*queue.Wake) { o.cancelled = true }
 func (o *outlet) Activity(bool)         {}
+func (o *outlet) TimedOut(*queue.Wake)  {}
 
 func (n *node) consume(q *Queue, spec queue.ConsumerSpec) (*outlet, queue.ConsumerID, *amqp.Error) {
 	n.Helper()

@@ -20,11 +20,15 @@ type Counters struct {
 	// DeadLettersRefused those that a queue refused.
 	PublishesRefused, DeadLettersUnrouted, DeadLettersRefused atomic.Uint64
 
-	deadLettered, deadDropped [queue.DeliveryLimited + 1]atomic.Uint64
+	deadLettered, deadDropped [3][queue.DeliveryLimited + 1]atomic.Uint64 // by queue type
 }
 
-// DeadLettered is how many messages left queues that have a dead-letter exchange, for that reason.
-func (c *Counters) DeadLettered(r queue.Reason) uint64 { return c.deadLettered[r].Load() }
+// DeadLettered is how many messages left queues of a type that have a dead-letter exchange, for that reason.
+func (c *Counters) DeadLettered(typ string, r queue.Reason) uint64 {
+	return c.deadLettered[typeIndex(typ)][r].Load()
+}
 
-// DeadDropped is how many messages left queues without a dead-letter exchange, for that reason.
-func (c *Counters) DeadDropped(r queue.Reason) uint64 { return c.deadDropped[r].Load() }
+// DeadDropped is how many messages left queues of a type without a dead-letter exchange, for that reason.
+func (c *Counters) DeadDropped(typ string, r queue.Reason) uint64 {
+	return c.deadDropped[typeIndex(typ)][r].Load()
+}

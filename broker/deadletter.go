@@ -20,6 +20,7 @@ type letterbox struct {
 	mu      sync.Mutex // guards what follows; a leaf
 	letters []queue.DeadLetter
 	arrived []func() // to be called when they have been sent
+	kept    []*consignment
 	spare   []queue.DeadLetter
 	sending bool // somebody has begun, or will when its Wake is flushed
 
@@ -37,7 +38,7 @@ func (l *letterbox) Discard(ds []queue.DeadLetter, w *queue.Wake, arrived func()
 	if !l.q.Settings().DeadLetter {
 		release := queue.Releaser{Pool: b.Pool}
 		for i := range ds {
-			b.Counters.deadDropped[ds[i].Reason].Add(1)
+			b.Counters.deadDropped[typeIndex(l.q.Type)][ds[i].Reason].Add(1)
 			release.Add(ds[i].Message.Ref.Slab)
 		}
 		release.Flush()
@@ -47,9 +48,13 @@ func (l *letterbox) Discard(ds []queue.DeadLetter, w *queue.Wake, arrived func()
 		return
 	}
 	l.mu.Lock()
-	l.letters = append(l.letters, ds...)
-	if arrived != nil {
-		l.arrived = append(l.arrived, arrived)
+	if arrived != nil && l.q.Settings().Config.KeepDiscards {
+		l.kept = append(l.kept, &consignment{letters: slices.Clone(ds), arrived: arrived})
+	} else {
+		l.letters = append(l.letters, ds...)
+		if arrived != nil {
+			l.arrived = append(l.arrived, arrived)
+		}
 	}
 	first := !l.sending
 	l.sending = true
@@ -63,15 +68,20 @@ func (l *letterbox) Discard(ds []queue.DeadLetter, w *queue.Wake, arrived func()
 func (l *letterbox) Wake(w *queue.Wake) {
 	for {
 		l.mu.Lock()
-		letters, arrived := l.letters, l.arrived
-		if len(letters) == 0 && len(arrived) == 0 {
+		letters, arrived, kept := l.letters, l.arrived, l.kept
+		if len(letters) == 0 && len(arrived) == 0 && len(kept) == 0 {
 			l.sending = false
 			l.mu.Unlock()
 			return
 		}
-		l.letters, l.spare, l.arrived = l.spare[:0], nil, nil
+		l.letters, l.spare, l.arrived, l.kept = l.spare[:0], nil, nil, nil
 		l.mu.Unlock()
-		l.send(letters, w)
+		if len(letters) > 0 {
+			l.send(letters, nil, w)
+		}
+		for _, c := range kept {
+			l.send(c.letters, c, w)
+		}
 		for _, f := range arrived {
 			f()
 		}
@@ -109,22 +119,68 @@ func (o *outgoing) add(q *Queue, m queue.Message) {
 	o.batches[i].Messages = append(o.batches[i].Messages, m)
 }
 
-// publish hands over what was gathered, and returns how many messages were refused.
-func (o *outgoing) publish(w *queue.Wake) (refused int) {
+// publish hands over what was gathered, and returns how many messages were refused, as far as that is known at once. c, if
+// not nil, gets the confirms.
+func (o *outgoing) publish(c *consignment, w *queue.Wake) (refused int) {
 	for i, q := range o.targets {
 		b := &o.batches[i]
+		if c != nil {
+			b.Confirms = c
+			for n := range b.Messages {
+				b.Numbers = append(b.Numbers, uint64(n))
+			}
+		}
 		q.Publish(b, w)
 		refused += b.Refused
-		b.Messages = b.Messages[:0]
+		b.Messages, b.Numbers, b.Confirms = b.Messages[:0], b.Numbers[:0], nil
 		o.targets[i] = nil
 	}
 	o.targets = o.targets[:0]
 	return refused
 }
 
-// send routes dead letters as if they were published to the dead-letter exchange, without confirms, and lets go of the
-// originals.
-func (l *letterbox) send(letters []queue.DeadLetter, w *queue.Wake) {
+// messages is how many were gathered.
+func (o *outgoing) messages() (n int) {
+	for i := range o.targets {
+		n += len(o.batches[i].Messages)
+	}
+	return n
+}
+
+// consignment is dead letters that stay in their queue until each of them has arrived in all queues that it goes to (at-least-once).
+// If one has nowhere to go, or is refused, nothing is said: the queue still has them, and hands them over again.
+type consignment struct {
+	letters []queue.DeadLetter
+	arrived func()
+
+	mu   sync.Mutex // guards what follows; a leaf
+	left int        // confirms to come
+	lost bool       // something did not arrive
+}
+
+// Settled implements queue.Confirms.
+func (c *consignment) Settled(ranges []queue.Range, ok bool, _ *queue.Wake) {
+	n := 0
+	for _, r := range ranges {
+		n += int(r.Last - r.First + 1)
+	}
+	c.settle(n, ok)
+}
+
+func (c *consignment) settle(n int, ok bool) {
+	c.mu.Lock()
+	c.left -= n
+	c.lost = c.lost || !ok
+	over := c.left == 0 && !c.lost
+	c.mu.Unlock()
+	if over {
+		c.arrived()
+	}
+}
+
+// send routes dead letters as if they were published to the dead-letter exchange, with confirms if they are those of c, and
+// lets go of the originals.
+func (l *letterbox) send(letters []queue.DeadLetter, c *consignment, w *queue.Wake) {
 	b := l.q.VHost.broker
 	settings := l.q.Settings()
 	out := outgoings.Get().(*outgoing)
@@ -136,15 +192,21 @@ func (l *letterbox) send(letters []queue.DeadLetter, w *queue.Wake) {
 	x := scope.Exchange(out.exchange)
 	unrouted := 0
 	for i := range letters {
-		b.Counters.deadLettered[letters[i].Reason].Add(1)
+		b.Counters.deadLettered[typeIndex(l.q.Type)][letters[i].Reason].Add(1)
 		if x == nil || !l.route(scope, x, settings, &letters[i], out) {
 			unrouted++
 		}
 	}
 	scope.End()
-	refused := out.publish(w)
+	if c != nil {
+		c.left = out.messages() + 1
+	}
+	refused := out.publish(c, w)
 	outgoings.Put(out)
-	if unrouted+refused > 0 {
+	switch {
+	case c != nil: // what has not arrived is not lost
+		c.settle(1, unrouted == 0)
+	case unrouted+refused > 0:
 		l.lost(unrouted, refused, x == nil, settings.DeadLetterExchange)
 	}
 	release := queue.Releaser{Pool: b.Pool}
@@ -221,7 +283,7 @@ func (l *letterbox) route(scope *Scope, x *exchange.Exchange, s *Settings, lette
 		dead.Flags |= queue.KeyReplaced
 	}
 	if letter.Failed {
-		dead.Flags |= queue.WasDelivered
+		dead.Flags = dead.Flags.WithFailures(max(old.Flags.Failures(), 1))
 	}
 	for _, q := range targets {
 		out.add(q, dead)

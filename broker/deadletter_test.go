@@ -181,7 +181,7 @@ func TestDeadLetterCycle(t *testing.T) {
 	if got := n.letter(a); got == nil || !strings.Contains(got.headers(), `"count":10`) {
 		t.Errorf("%v", got)
 	}
-	if n.Counters.DeadLettersUnrouted.Load() == 0 || n.Counters.DeadLettered(queue.MaxLen) == 0 {
+	if n.Counters.DeadLettersUnrouted.Load() == 0 || n.Counters.DeadLettered(Classic, queue.MaxLen) == 0 {
 		t.Error("nothing was counted")
 	}
 }

@@ -133,6 +133,7 @@ type silent struct{}
 func (silent) Offer([]queue.Offered, *queue.Wake) bool { return true }
 func (silent) Cancelled(*queue.Wake)                   {}
 func (silent) Activity(bool)                           {}
+func (silent) TimedOut(*queue.Wake)                    {}
 
 // TestDeletionIsWholeOrNot cuts the power, or kills the node, at every operation of the disk during the deletion of a queue or
 // of its virtual host, while others go on. A start finds the queue with everything that was confirmed and not taken, or does

@@ -147,7 +147,7 @@ func TestPolicyDropsAtOnce(t *testing.T) {
 	n.fill(q, count)
 	n.setPolicy(false, Policy{Name: "short", Pattern: "^q$", Definition: map[string]any{"max-length": 10, "dead-letter-exchange": "", "dead-letter-routing-key": "dead"}})
 	n.until("the limit", func() bool { return q.Stats().Ready == 10 && dead.Stats().Ready == count-10 })
-	if got := n.Counters.DeadLettered(queue.MaxLen); got != count-10 {
+	if got := n.Counters.DeadLettered(Classic, queue.MaxLen); got != count-10 {
 		t.Errorf("%d dead letters", got)
 	}
 	l := n.letter(dead)
@@ -453,9 +453,9 @@ func TestPolicyBesideOthers(t *testing.T) {
 		t.Errorf("%d rounds only: the drop is not in steps", rounds)
 	}
 	// A step is counted after the queue's lock was released.
-	for deadline := time.Now().Add(10 * time.Second); n.Counters.DeadDropped(queue.MaxLen) != uint64(count-10); runtime.Gosched() {
+	for deadline := time.Now().Add(10 * time.Second); n.Counters.DeadDropped(Classic, queue.MaxLen) != uint64(count-10); runtime.Gosched() {
 		if time.Now().After(deadline) {
-			t.Fatalf("%d counted as dropped", n.Counters.DeadDropped(queue.MaxLen))
+			t.Fatalf("%d counted as dropped", n.Counters.DeadDropped(Classic, queue.MaxLen))
 		}
 	}
 }

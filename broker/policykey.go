@@ -52,8 +52,11 @@ const (
 )
 
 func (r rule) choosesFirst(a, b any) bool {
-	n, _ := integerOf(a)
+	n, isNumber := integerOf(a)
 	m, _ := integerOf(b)
+	if r < first && !isNumber { // an argument whose type is not checked
+		return false
+	}
 	switch r {
 	case lower:
 		return n < m

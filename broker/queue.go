@@ -87,7 +87,7 @@ func newQueue(v *VHost, id QueueID, c PutQueue) *Queue {
 		Arguments: slices.Clone(c.Queue.Arguments),
 	}
 	q.Type, _ = text(q.Arguments, "x-queue-type")
-	s := effective(q.Type, q.Arguments, v.policies[0].match(q.Type, q.Name), v.policies[1].match(q.Type, q.Name))
+	s := v.effective(q.Type, q.Arguments, v.policies[0].match(q.Type, q.Name), v.policies[1].match(q.Type, q.Name))
 	q.settings.Store(s)
 	q.letters.q = q
 	q.Queue = v.broker.NewQueue(NewQueue{
@@ -111,7 +111,7 @@ func (q *Queue) reconfigure(w *queue.Wake) {
 	v.mu.RLock()
 	user, operator := v.policies[0].match(q.Type, q.Name), v.policies[1].match(q.Type, q.Name)
 	v.mu.RUnlock()
-	s, old := effective(q.Type, q.Arguments, user, operator), q.settings.Load()
+	s, old := v.effective(q.Type, q.Arguments, user, operator), q.settings.Load()
 	q.settings.Store(s)
 	if s.Config != old.Config {
 		q.Queue.Configure(s.Config, w)
@@ -126,6 +126,16 @@ func (q *Queue) reconfigure(w *queue.Wake) {
 	}
 }
 
+// Counts are what declare-ok tells: how many messages are ready, and how many consumers there are. A quorum queue with a single
+// active consumer has no others, as RabbitMQ counts.
+func (q *Queue) Counts() (messages, consumers uint64) {
+	s := q.Stats()
+	if q.Type == Quorum && q.Settings().Config.SingleActive {
+		return s.Ready, min(s.Consumers, 1)
+	}
+	return s.Ready, s.Consumers
+}
+
 // Exclusive reports whether the queue belongs to one connection.
 func (q *Queue) Exclusive() bool { return q.Owner != 0 }
 
@@ -138,8 +148,13 @@ func (q *Queue) Consumers() []Consumer {
 	return slices.Clone(q.consumers)
 }
 
-// Attach adds a consumer; see queue.Queue. c.ID is filled in. Errors: the queue is gone (404), or in exclusive use (403).
+// Attach adds a consumer; see queue.Queue. c.ID is filled in. Errors: the queue is gone (404), in exclusive use (403), allows
+// no getters (405), or cannot be reached (541).
 func (q *Queue) Attach(c Consumer, out queue.Outlet, w *queue.Wake, done func(queue.ConsumerID, *amqp.Error)) {
+	if c.Spec.Getter && q.Type == Quorum && q.Settings().Config.SingleActive {
+		done(0, amqp.Errorf(amqp.ResourceLocked, "cannot obtain access to locked %s. basic.get operations are not supported by quorum queues with single active consumer", q.VHost.queueResource(q.Name)))
+		return
+	}
 	if c.Spec.Getter {
 		q.Queue.Attach(c.Spec, out, w, func(id queue.ConsumerID, err error) { done(id, q.attachError(err)) })
 		return
@@ -175,8 +190,10 @@ func (q *Queue) attachError(err error) *amqp.Error {
 		return nil
 	case errors.Is(err, queue.ErrExclusive):
 		return amqp.Errorf(amqp.AccessRefused, "%s in exclusive use", q.VHost.queueResource(q.Name))
+	case errors.Is(err, queue.ErrDeleted):
+		return q.VHost.noQueue(q.Name)
 	}
-	return q.VHost.noQueue(q.Name)
+	return amqp.Errorf(amqp.InternalError, "failed consuming from %s %s: %v", q.Type, q.VHost.queueResource(q.Name), err)
 }
 
 // Detach ends a consumer; see queue.Queue. If it was the last of an auto-delete queue, the queue is gone when done runs.
@@ -312,6 +329,13 @@ func (q *Queue) settle(s life) {
 
 // end marks a queue as gone that went with its virtual host.
 func (q *Queue) end() { q.settle(gone) }
+
+// declaredAgain notes that the queue was declared though it was there. A quorum queue is not in use because of that.
+func (q *Queue) declaredAgain() {
+	if q.Type != Quorum {
+		q.touch()
+	}
+}
 
 // touch restarts the time after which an unused queue expires.
 func (q *Queue) touch() {

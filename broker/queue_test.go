@@ -276,3 +276,4 @@ func (d *deaf) Offer(ds []queue.Offered, _ *queue.Wake) bool {
 }
 func (d *deaf) Cancelled(*queue.Wake) {}
 func (d *deaf) Activity(bool)         {}
+func (d *deaf) TimedOut(*queue.Wake)  {}

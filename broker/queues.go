@@ -44,7 +44,7 @@ func (v *VHost) declareQueue(a Actor, d QueueDeclaration, done func(*Queue, *amq
 		done(nil, err)
 	case q != nil:
 		if !q.await(false, func() { v.declareQueue(a, asked, done) }) {
-			q.touch()
+			q.declaredAgain()
 			v.broker.Counters.QueuesDeclared.Add(1)
 			done(q, nil)
 		}
@@ -87,6 +87,9 @@ func (v *VHost) checkDeclareQueue(a Actor, d *QueueDeclaration) (*Queue, *amqp.E
 		return nil, err
 	}
 	if q := v.queue(d.Name); q != nil {
+		if q.Type == Quorum && typ == Classic && v.broker.RelaxedRedeclaration {
+			return q, q.checkAlike(a, d)
+		}
 		return q, q.checkEquivalent(a, d)
 	}
 	if err := v.checkDeadLetterExchange(a, d); err != nil {
@@ -157,7 +160,7 @@ func (v *VHost) findQueue(a Actor, name string, done func(*Queue, *amqp.Error)) 
 		return
 	}
 	if !q.await(false, func() { v.findQueue(a, name, done) }) {
-		q.touch()
+		q.declaredAgain()
 		done(q, nil)
 	}
 }
@@ -189,6 +192,9 @@ func (v *VHost) DeleteQueue(a Actor, name string, ifUnused, ifEmpty bool, w *que
 		err = v.locked(name)
 	}
 	v.mu.RUnlock()
+	if err == nil && q != nil && q.Type == Quorum {
+		err = v.unconditional(name, ifUnused, ifEmpty)
+	}
 	if err != nil || q == nil {
 		answer(err)
 		return
@@ -207,6 +213,19 @@ func (v *VHost) DeleteQueue(a Actor, name string, ifUnused, ifEmpty bool, w *que
 			answer(nil)
 		}
 	})
+}
+
+// unconditional returns the error for deleting a queue of a type that cannot look and delete in one.
+func (v *VHost) unconditional(name string, ifUnused, ifEmpty bool) *amqp.Error {
+	flag := "if-unused"
+	switch {
+	case ifUnused:
+	case ifEmpty:
+		flag = "if-empty"
+	default:
+		return nil
+	}
+	return amqp.Errorf(amqp.NotImplemented, "cannot delete %s. queue.delete operations with %s flag set are not supported by quorum queues", v.queueResource(name), flag)
 }
 
 // ConnectionClosed deletes the exclusive queues of a connection, once all it asked for has been answered and its channels

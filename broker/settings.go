@@ -1,6 +1,8 @@
 package broker
 
 import (
+	"cmp"
+	"fmt"
 	"maps"
 
 	"github.com/warrenmq/warren/amqp"
@@ -92,6 +94,12 @@ func effective(typ string, args amqp.Table, user, operator *policy) *Settings {
 		policies: [2]*policy{user, operator},
 	}
 	resolve(typ, args, user, operator, func(k *policyKey, v any, _ origin) { s.set(k.name, v) })
+	if typ == Quorum {
+		if s.Config.Overflow == queue.RejectPublishDLX { // accepted, and without effect
+			s.Config.Overflow = queue.DropHead
+		}
+		s.Config.KeepDiscards = s.Config.KeepDiscards && s.DeadLetter && s.Config.Overflow == queue.RejectPublish
+	}
 	if v, ok := args.Get("x-single-active-consumer"); ok {
 		s.Config.SingleActive, _ = v.Bool()
 	}
@@ -103,6 +111,29 @@ func effective(typ string, args amqp.Table, user, operator *policy) *Settings {
 	}
 	if operator != nil {
 		s.OperatorPolicy = operator.Name
+	}
+	return s
+}
+
+// delayTypes are the values of delayed-retry-type; anything else is disabled.
+var delayTypes = map[string]queue.DelayType{"all": queue.DelayAll, "failed": queue.DelayFailed, "returned": queue.DelayReturned}
+
+// DelayedRetry says in RabbitMQ's words how returned messages are delayed.
+func (s *Settings) DelayedRetry() string {
+	c := &s.Config
+	for name, t := range delayTypes {
+		if t == c.DelayType && c.DelayMin > 0 {
+			return fmt.Sprintf("%s (min: %dms, max: %dms)", name, c.DelayMin, cmp.Or(c.DelayMax, c.DelayMin))
+		}
+	}
+	return "disabled"
+}
+
+// effective works out the settings of a queue of this virtual host.
+func (v *VHost) effective(typ string, args amqp.Table, user, operator *policy) *Settings {
+	s := effective(typ, args, user, operator)
+	if typ == Quorum && s.Config.ConsumerTimeout == 0 {
+		s.Config.ConsumerTimeout = v.broker.ConsumerTimeout
 	}
 	return s
 }
@@ -130,6 +161,16 @@ func (s *Settings) set(key string, v any) {
 		case "reject-publish-dlx":
 			s.Config.Overflow = queue.RejectPublishDLX
 		}
+	case "consumer-timeout":
+		s.Config.ConsumerTimeout = max(n, 1) // 0 there is for ever
+	case "delayed-retry-type":
+		s.Config.DelayType = delayTypes[str]
+	case "delayed-retry-min":
+		s.Config.DelayMin = max(n, 0)
+	case "delayed-retry-max":
+		s.Config.DelayMax = max(n, 0)
+	case "dead-letter-strategy":
+		s.Config.KeepDiscards = str == "at-least-once"
 	case "dead-letter-exchange":
 		s.DeadLetter, s.DeadLetterExchange = true, str
 	case "dead-letter-routing-key":

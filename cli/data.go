@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/quorum"
 	"github.com/warrenmq/warren/storage"
 )
 
@@ -22,6 +24,7 @@ import (
 //	meta/      metadata, consumption records, the list of runs
 //	journal/   what durable queues were given and gave away lately
 //	runs/      messages that wait
+//	raft/      quorum queues: the Raft log, messages that wait; there from the first of them on
 //	ballast    room that is given up when the disk is full
 
 // openData opens the data directory and gives broker and queues what they had.
@@ -63,11 +66,16 @@ func (r *rooms) openData() error {
 	if err != nil {
 		return unopened("messages in "+dir, dir, err)
 	}
+	r.quorum, err = quorum.Open(quorum.Options{FS: fs, Dir: filepath.Join(dir, "raft"), DB: r.db, Pool: r.pool, Clock: r.clock, Log: r.log})
+	if err != nil {
+		return unopened("quorum queues in "+filepath.Join(dir, "raft"), dir, err)
+	}
 	r.broker, err = broker.Open(broker.Options{
 		Node: r.cfg.NodeName, Pool: r.pool, Clock: r.clock, NewQueue: r.newQueue, Store: r.db, Log: r.log,
 		Alarms: &r.alarms, NoDefaults: r.cfg.Definitions.Path != "",
 		DefaultVHost: r.cfg.DefaultVHost, DefaultUser: r.cfg.DefaultUser, DefaultPass: r.cfg.DefaultPass,
 		LoopbackUsers: loopback(r.cfg), DefaultQueueType: r.cfg.DefaultQueueType, RefuseTransient: !r.cfg.PermitTransientQueues,
+		RelaxedRedeclaration: r.cfg.RelaxedRedeclaration, ConsumerTimeout: r.cfg.ConsumerTimeout.Milliseconds(),
 	})
 	if err != nil {
 		return unreadable(dir, err)
@@ -76,8 +84,18 @@ func (r *rooms) openData() error {
 	if err != nil {
 		return unopened("messages in "+dir, dir, err)
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), catchUp)
+	defer cancel()
+	replicated, err := r.quorum.Recover(ctx)
+	if err != nil {
+		return unopened("quorum queues in "+filepath.Join(dir, "raft"), dir, err)
+	}
+	if replicated.Unknown > 0 {
+		r.log.Warn("there were quorum queues that are not declared: they were deleted shortly before the node stopped, unless the metadata lost its end",
+			"queues", replicated.Unknown)
+	}
 	j := &report.Journal
-	r.log.Info("data directory opened", "queues", report.Queues, "messages", report.Messages, "clean", j.Clean,
+	r.log.Info("data directory opened", "queues", report.Queues+replicated.Queues, "messages", report.Messages+replicated.Messages, "clean", j.Clean,
 		"journal_records", j.Records, "took", time.Since(begun).Round(time.Millisecond).String())
 	for _, f := range j.Faults {
 		r.log.Error("the journal is damaged", "fault", fmt.Sprint(f))
@@ -95,8 +113,16 @@ func (r *rooms) openData() error {
 	return nil
 }
 
+// catchUp is how long a start waits for quorum queues to have done what they were told before the node stopped.
+const catchUp = 5 * time.Minute
+
 func (r *rooms) newQueue(q broker.NewQueue) queue.Queue {
-	if q.Type != broker.Classic {
+	switch {
+	case q.Type == broker.Quorum && r.quorum != nil:
+		return r.quorum.NewQueue(uint64(q.ID), q.Config, q.DeadLetters)
+	case q.Type == broker.Quorum: // of a node that is stopped: its messages are not looked at
+		return queue.NewClassic(queue.QuorumRules(), q.Config, r.pool, r.clock, nil)
+	case q.Type != broker.Classic:
 		return nil
 	}
 	return r.store.NewClassic(storage.LogID(q.ID), q.Durable, queue.ClassicRules(q.MaxPriority), q.Config, q.DeadLetters)
@@ -106,6 +132,9 @@ func (r *rooms) newQueue(q broker.NewQueue) queue.Queue {
 func (r *rooms) closeData() error {
 	var errs []error
 	r.clock.Close() // nothing expires any more
+	if r.quorum != nil {
+		errs = append(errs, r.quorum.Close())
+	}
 	if r.broker != nil {
 		errs = append(errs, r.broker.Close())
 	}
@@ -125,7 +154,7 @@ func (r *rooms) closeData() error {
 // openMetadata opens the key-value store of a data directory.
 func openMetadata(fs storage.FS, dir string, o storage.DBOptions) (*storage.DB, error) {
 	files := 0 // with messages: without metadata nobody would know their queues, and they would be deleted
-	for _, part := range []string{"journal", "runs"} {
+	for _, part := range []string{"journal", "runs", "raft"} {
 		if names, err := fs.List(filepath.Join(dir, part)); err == nil {
 			files += len(names)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/config"
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/quorum"
 	"github.com/warrenmq/warren/server"
 	"github.com/warrenmq/warren/storage"
 )
@@ -26,6 +27,7 @@ type rooms struct {
 	clock    *queue.Clock
 	db       *storage.DB
 	store    *queue.Store
+	quorum   *quorum.Host
 	ballast  *storage.Ballast
 	alarms   broker.Alarms
 	broker   *broker.Broker
@@ -72,7 +74,7 @@ func (r *rooms) open(version string, memory uint64) error {
 		HandshakeTimeout: cfg.HandshakeTimeout, MaxMessageSize: int(cfg.MaxMessageSize),
 		ConnectionMax: unlimited(cfg.ConnectionMax), ConsumerMax: cfg.ConsumerMaxPerChannel,
 		Mechanisms: mechanisms(cfg), AnonymousUser: cfg.AnonymousUser, AnonymousPass: cfg.AnonymousPass,
-		CertLoginFrom: "distinguished_name", Log: log,
+		RefuseGlobalQoS: !cfg.PermitGlobalQoS, CertLoginFrom: "distinguished_name", Log: log,
 	}, r.broker, r.pool, r.clock)
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel

@@ -117,7 +117,8 @@ func queueListing() *listing {
 			"messages_unacknowledged", "messages_persistent", "messages_ram", "messages_ready_ram", "messages_unacknowledged_ram", "message_bytes",
 			"message_bytes_ready", "message_bytes_unacknowledged", "message_bytes_persistent", "message_bytes_ram", "consumers", "consumer_utilisation",
 			"consumer_capacity", "memory", "exclusive_consumer_tag", "single_active_consumer_tag", "head_message_timestamp", "idle_since", "policy",
-			"operator_policy", "effective_policy_definition", "publish_rate", "deliver_rate", "owner"},
+			"operator_policy", "effective_policy_definition", "leader", "members", "online", "delivery_limit", "delayed_retry", "messages_delayed", "messages_dlx",
+			"message_bytes_dlx", "publish_rate", "deliver_rate", "owner"},
 		named: map[string]string{"publish_rate": "message_stats.publish_details.rate", "deliver_rate": "message_stats.deliver_get_details.rate", "owner": "owner_pid_details.name"}}
 }
 

@@ -2,10 +2,12 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/warrenmq/warren/amqp"
@@ -309,12 +311,21 @@ func (g *getter) attach() error {
 	var w queue.Wake
 	// Sessions are told apart by their number only; those of channels are small.
 	spec := queue.ConsumerSpec{Session: rand.Uint64() | 1<<63, Getter: true}
+	var taken atomic.Bool // the answer, by somebody
 	g.queue.Attach(broker.Consumer{Spec: spec}, deaf{}, &w, func(id queue.ConsumerID, err *amqp.Error) {
 		g.id = id
-		failed <- err
+		if taken.CompareAndSwap(false, true) {
+			failed <- err
+		} else if err == nil {
+			go g.detach()
+		}
 	})
 	w.Flush()
-	return refusal(<-failed)
+	refused, err := await(failed, queueWait)
+	if err != nil && !taken.CompareAndSwap(false, true) { // it came just now
+		refused, err = <-failed, nil
+	}
+	return cmp.Or(err, refusal(refused))
 }
 
 // get takes one message, or says that there is none.
@@ -326,9 +337,19 @@ func (g *getter) get(noAck bool) (m management.Message, ok bool) {
 	}
 	got := make(chan offer, 1)
 	var w queue.Wake
-	g.queue.Get(g.id, noAck, &w, func(o queue.Offered, left uint64, ok bool) { got <- offer{o, left, ok} })
+	var taken atomic.Bool // the answer, by somebody
+	g.queue.Get(g.id, noAck, &w, func(o queue.Offered, left uint64, ok bool) {
+		if taken.CompareAndSwap(false, true) {
+			got <- offer{o, left, ok}
+		} else if ok {
+			g.rooms.pool.Release(o.Message.Ref.Slab, 1)
+		}
+	})
 	w.Flush()
-	o := <-got
+	o, err := await(got, queueWait)
+	if err != nil && !taken.CompareAndSwap(false, true) { // it came just now
+		o = <-got
+	}
 	if !o.ok {
 		return m, false
 	}
@@ -336,6 +357,7 @@ func (g *getter) get(noAck bool) (m management.Message, ok bool) {
 	m = management.Message{Exchange: string(s.Exchange), Key: string(s.Key), Redelivered: o.o.Redelivered, Left: o.left, Body: s.AppendBody(nil)}
 	if h, err := amqp.ParseHeader(bytes.Clone(s.Header)); err == nil { // it was parsed when it was published
 		m.Properties = propertiesShown(h.Properties)
+		m.Properties.Headers = withCounts(m.Properties.Headers, &o.o)
 	}
 	g.rooms.pool.Release(o.o.Message.Ref.Slab, 1)
 	if !noAck {
@@ -354,7 +376,22 @@ func (g *getter) detach() {
 	var w queue.Wake
 	g.queue.Detach(g.id, queue.Remove, &w, func() { close(done) })
 	w.Flush()
-	<-done
+	_, _ = await(done, queueWait) // it will be done
+}
+
+// withCounts adds to headers how often the message was given out before, as deliveries to clients tell it.
+func withCounts(headers map[string]any, o *queue.Offered) map[string]any {
+	if o.Acquired == 0 && o.Failed == 0 {
+		return headers
+	}
+	if headers == nil {
+		headers = map[string]any{}
+	}
+	headers["x-acquired-count"] = int64(cmp.Or(o.Acquired, o.Failed)) // as server.counted has it
+	if o.Failed > 0 {
+		headers["x-delivery-count"] = int64(o.Failed)
+	}
+	return headers
 }
 
 // deaf is the outlet of a consumer to which nothing is offered.
@@ -363,6 +400,7 @@ type deaf struct{}
 func (deaf) Offer([]queue.Offered, *queue.Wake) bool { return true }
 func (deaf) Cancelled(*queue.Wake)                   {}
 func (deaf) Activity(bool)                           {}
+func (deaf) TimedOut(*queue.Wake)                    {}
 
 // propertiesShown are properties in management's terms.
 func propertiesShown(p amqp.Properties) (out management.Properties) {

@@ -82,7 +82,7 @@ func TestPolicyOnStoredQueue(t *testing.T) {
 			t.Fatalf("%d and %d ready", ready("q"), ready("dead"))
 		}
 	}
-	if got := r.broker.Counters.DeadLettered(queue.MaxLen); got != count-10 {
+	if got := r.broker.Counters.DeadLettered(broker.Classic, queue.MaxLen); got != count-10 {
 		t.Errorf("%d dead letters", got)
 	}
 	end()

@@ -100,6 +100,12 @@ func (r *rooms) fillQueue(q *broker.Queue, into *management.Queue) {
 		Ready: s.Ready, Unacked: s.Unacked, ReadyBytes: s.ReadyBytes, UnackedBytes: s.UnackedBytes,
 		Consumers: int(s.Consumers), Capacity: -1, Counts: counts(s),
 	}
+	if q.Type == broker.Quorum {
+		node := []string{r.cfg.NodeName} // the only one
+		into.Quorum = &management.QuorumQueue{Leader: r.cfg.NodeName, Members: node, Online: node, DeliveryLimit: settings.Config.DeliveryLimit,
+			DelayedRetry: settings.DelayedRetry(), Delayed: s.Delayed, Kept: s.Kept, KeptBytes: s.KeptBytes}
+		into.ReadyBytes += s.DelayedBytes
+	}
 	if q.Exclusive() {
 		into.Owner = r.connectionName(q.Owner)
 	}
@@ -107,7 +113,7 @@ func (r *rooms) fillQueue(q *broker.Queue, into *management.Queue) {
 		into.IdleSince = time.UnixMilli(int64(at))
 	}
 	for _, c := range q.Consumers() {
-		if c.Spec.Exclusive {
+		if c.Spec.Exclusive && q.Type == broker.Classic {
 			into.ExclusiveConsumer = c.Tag
 		}
 		if s.Active != 0 && c.ID == s.Active {

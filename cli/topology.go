@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/warrenmq/warren/amqp"
@@ -71,7 +72,8 @@ func (r *rooms) DeleteQueue(as management.User, vhost, name string, ifUnused, if
 	done := make(chan error, 1)
 	v.DeleteQueue(a, name, ifUnused, ifEmpty, &w, func(_ uint64, err *amqp.Error) { done <- refusal(err) })
 	w.Flush()
-	return <-done
+	refused, err := await(done, queueWait)
+	return cmp.Or(err, refused)
 }
 
 // PurgeQueue implements management.Broker.
@@ -92,8 +94,8 @@ func (r *rooms) PurgeQueue(as management.User, vhost, name string) error {
 	done := make(chan struct{})
 	q.Purge(&w, func(uint64) { close(done) })
 	w.Flush()
-	<-done
-	return nil
+	_, err = await(done, queueWait)
+	return err
 }
 
 // DeclareExchange implements management.Broker.

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"crypto/tls"
 	"iter"
+	"sync/atomic"
 	"time"
 
 	"github.com/warrenmq/warren/broker"
@@ -46,15 +48,34 @@ func (r *rooms) Counts(into *management.Counts) {
 		ChannelsOpened: s.ChannelsOpened.Load(), ChannelsClosed: s.ChannelsClosed.Load(),
 		QueuesDeclared: b.QueuesDeclared.Load(), QueuesCreated: b.QueuesCreated.Load(), QueuesDeleted: b.QueuesDeleted.Load(),
 		AuthAttempts: b.AuthAttempts.Load(), AuthSucceeded: b.AuthSucceeded.Load(), AuthFailed: b.AuthFailed.Load(),
-		Delivery: []management.TypeCounts{{Type: "classic",
-			QueueCounts: management.QueueCounts{Publish: b.Routed.Load(), Deliver: s.Delivered.Load(), DeliverNoAck: s.DeliveredNoAck.Load(),
-				Get: s.Got.Load(), GetNoAck: s.GotNoAck.Load(), GetEmpty: s.GetEmpty.Load(), Redeliver: s.Redelivered.Load(), Ack: s.Acked.Load()},
-			DroppedMaxLen: b.DeadDropped(queue.MaxLen), DroppedExpired: b.DeadDropped(queue.Expired), DroppedRejected: b.DeadDropped(queue.Rejected),
-			DroppedDeliveryLimit: b.DeadDropped(queue.DeliveryLimited),
-			DeadMaxLen:           b.DeadLettered(queue.MaxLen), DeadExpired: b.DeadLettered(queue.Expired), DeadRejected: b.DeadLettered(queue.Rejected),
-			DeadDeliveryLimit: b.DeadLettered(queue.DeliveryLimited),
-		}, {Type: "quorum"}, {Type: "stream"}},
+		Delivery: []management.TypeCounts{r.delivered(broker.Classic), r.delivered(broker.Quorum), {Type: broker.Stream}},
 	}
+}
+
+// delivered are the counts of one type of queues.
+func (r *rooms) delivered(typ string) management.TypeCounts {
+	b, d, q := &r.broker.Counters, &r.server.Counters.Deliveries, &r.server.Counters.OfQuorum
+	count := func(all, ofQuorum *atomic.Uint64) uint64 {
+		n := ofQuorum.Load() // before the other, which is never less
+		if typ == broker.Quorum {
+			return n
+		}
+		return all.Load() - n
+	}
+	routed := uint64(0)
+	if typ == broker.Classic { // of all types: they are not told apart when they are routed
+		routed = b.Routed.Load()
+	}
+	return management.TypeCounts{Type: typ,
+		QueueCounts: management.QueueCounts{Publish: routed, Deliver: count(&d.Delivered, &q.Delivered), DeliverNoAck: count(&d.DeliveredNoAck, &q.DeliveredNoAck),
+			Get: count(&d.Got, &q.Got), GetNoAck: count(&d.GotNoAck, &q.GotNoAck), GetEmpty: count(&d.GetEmpty, &q.GetEmpty),
+			Redeliver: count(&d.Redelivered, &q.Redelivered), Ack: count(&d.Acked, &q.Acked)},
+		DroppedMaxLen: b.DeadDropped(typ, queue.MaxLen), DroppedExpired: b.DeadDropped(typ, queue.Expired), DroppedRejected: b.DeadDropped(typ, queue.Rejected),
+		DroppedDeliveryLimit: b.DeadDropped(typ, queue.DeliveryLimited),
+		DeadMaxLen:           b.DeadLettered(typ, queue.MaxLen), DeadExpired: b.DeadLettered(typ, queue.Expired), DeadRejected: b.DeadLettered(typ, queue.Rejected),
+		DeadDeliveryLimit: b.DeadLettered(typ, queue.DeliveryLimited),
+	}
+
 }
 
 // Connections implements management.Broker.
@@ -151,8 +172,11 @@ func (r *rooms) Consumers(vhost string) iter.Seq[*management.Consumer] {
 func (r *rooms) consumerShown(q *broker.Queue, c *broker.Consumer, active queue.ConsumerID, of server.Connection) management.Consumer {
 	v := management.Consumer{
 		VHost: q.VHost.Name, Queue: q.Name, Tag: c.Tag, Connection: of.Name, User: of.User, Channel: int(c.Channel),
-		Exclusive: c.Spec.Exclusive, AckRequired: !c.Spec.NoAck, Prefetch: int(c.Spec.Prefetch), Active: true, Status: "up",
+		Exclusive: c.Spec.Exclusive && q.Type == broker.Classic, AckRequired: !c.Spec.NoAck, Prefetch: int(c.Spec.Prefetch), Active: true, Status: "up",
 		Arguments: c.Arguments.Map(), Timeout: r.cfg.ConsumerTimeout,
+	}
+	if q.Type == broker.Quorum {
+		v.Timeout = time.Duration(cmp.Or(c.Spec.Timeout, q.Settings().Config.ConsumerTimeout)) * time.Millisecond
 	}
 	if of.Peer.IsValid() {
 		v.PeerHost, v.PeerPort = of.Peer.Addr().String(), int(of.Peer.Port())

@@ -78,6 +78,9 @@ type Config struct {
 	// DefaultQueueType is the type of a queue declared without x-queue-type: classic, quorum or stream.
 	DefaultQueueType string
 
+	// RelaxedRedeclaration lets applications that declare a classic queue find a quorum queue of that name.
+	RelaxedRedeclaration bool
+
 	// Definitions are imported when the node starts. If there are any, the default user and virtual host are not made.
 	Definitions Definitions
 

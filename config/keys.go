@@ -141,6 +141,7 @@ var keys = []key{
 		d.DefaultQueueType, err = parseChoice(v, "classic", "quorum", "stream")
 		return err
 	}},
+	{"quorum_queue.property_equivalence.relaxed_checks_on_redeclaration", func(d *draft, _, v string) error { return boolInto(&d.RelaxedRedeclaration, v) }},
 	{"load_definitions", definitionsPath},
 	{"management.load_definitions", definitionsPath},
 	{"definitions.local.path", definitionsPath},

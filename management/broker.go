@@ -206,6 +206,21 @@ type Queue struct {
 	// Policy and OperatorPolicy are names of what applies, empty: none. Definition is what both come to.
 	Policy, OperatorPolicy string
 	Definition             map[string]any
+	// Quorum is nil for other types.
+	Quorum *QuorumQueue
+}
+
+// QuorumQueue is what only quorum queues have.
+type QuorumQueue struct {
+	// Leader is a node, Members are all that have a copy, Online those of them that run; sorted.
+	Leader          string
+	Members, Online []string
+	// DeliveryLimit is how many failed deliveries of a message are allowed, negative: any number.
+	DeliveryLimit int64
+	// DelayedRetry is RabbitMQ's description of how returned messages are delayed, "disabled" if they are not.
+	DelayedRetry string
+	// Delayed messages were returned and wait, Kept are dead letters that wait for their targets; neither is in Ready.
+	Delayed, Kept, KeptBytes uint64
 }
 
 // QueueDeclaration is what a client asks for when it declares a queue. Numbers in Arguments are int64 or float64.

@@ -207,6 +207,12 @@ func sortKeyOf(view any, path []string) sortKey {
 }
 
 func fieldNamed(v reflect.Value, name string) reflect.Value {
+	if v.Kind() == reflect.Pointer { // embedded, for what not all items have
+		if v.IsNil() {
+			return reflect.Value{}
+		}
+		v = v.Elem()
+	}
 	t := v.Type()
 	for i := range t.NumField() {
 		f := t.Field(i)

@@ -1,6 +1,7 @@
 package management
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -19,6 +20,25 @@ type queueIdentityView struct {
 	State         string         `json:"state"`
 	Internal      bool           `json:"internal"`
 	InternalOwner bool           `json:"internal_owner"`
+	*replicaView
+}
+
+// replicaView are the fields of quorum queues that do not move, or not often.
+type replicaView struct {
+	Leader        string   `json:"leader"`
+	Members       []string `json:"members"`
+	Online        []string `json:"online"`
+	DeliveryLimit any      `json:"delivery_limit"` // or "unlimited"
+}
+
+// quorumView are the other fields that only quorum queues have.
+type quorumView struct {
+	DelayedRetry    string `json:"delayed_retry"`
+	Delayed         uint64 `json:"messages_delayed"`
+	DLX             uint64 `json:"messages_dlx"`
+	DLXBytes        uint64 `json:"message_bytes_dlx"`
+	Persistent      uint64 `json:"messages_persistent"`
+	PersistentBytes uint64 `json:"message_bytes_persistent"`
 }
 
 // queuePolicyView is what disable_stats shows.
@@ -62,7 +82,8 @@ type queueView struct {
 	OperatorPolicy  string            `json:"operator_policy,omitempty"`
 	Definition      map[string]any    `json:"effective_policy_definition"`
 	Owner           *ownerView        `json:"owner_pid_details,omitempty"`
-	StorageVersion  int               `json:"storage_version"`
+	StorageVersion  int               `json:"storage_version,omitempty"`
+	*quorumView
 }
 
 type ownerView struct {
@@ -86,8 +107,25 @@ type queueDetailView struct {
 }
 
 func (a *API) queueIdentity(q *Queue) queueIdentityView {
-	return queueIdentityView{Name: q.Name, VHost: q.VHost, Type: q.Type, Durable: q.Durable, AutoDelete: q.AutoDelete, Exclusive: q.Exclusive,
+	v := queueIdentityView{Name: q.Name, VHost: q.VHost, Type: q.Type, Durable: q.Durable, AutoDelete: q.AutoDelete, Exclusive: q.Exclusive,
 		Arguments: jsonTable(q.Arguments), Node: a.Node, State: q.State}
+	if u := q.Quorum; u != nil {
+		v.Node = u.Leader
+		v.replicaView = &replicaView{Leader: u.Leader, Members: list(u.Members), Online: list(u.Online), DeliveryLimit: u.DeliveryLimit}
+		if u.DeliveryLimit < 0 {
+			v.DeliveryLimit = "unlimited"
+		}
+	}
+	return v
+}
+
+// messages are all that a queue has.
+func messages(q *Queue) uint64 {
+	n := q.Ready + q.Unacked
+	if q.Quorum != nil {
+		n += q.Quorum.Delayed + q.Quorum.Kept
+	}
+	return n
 }
 
 // definition is what policies come to for a queue, {} for none.
@@ -104,13 +142,19 @@ func (a *API) queuePolicies(q *Queue) queuePolicyView {
 
 func (a *API) queueView(q *Queue) queueView {
 	v := queueView{queueIdentityView: a.queueIdentity(q),
-		Messages: q.Ready + q.Unacked, Ready: q.Ready, Unacked: q.Unacked,
+		Messages: messages(q), Ready: q.Ready, Unacked: q.Unacked,
 		RAM: q.Ready + q.Unacked, ReadyRAM: q.Ready, UnackedRAM: q.Unacked, // until messages can lie elsewhere
 		Bytes: q.ReadyBytes + q.UnackedBytes, ReadyBytes: q.ReadyBytes, UnackedBytes: q.UnackedBytes,
 		BytesRAM:  q.ReadyBytes + q.UnackedBytes,
 		Consumers: q.Consumers, Policy: q.Policy, OperatorPolicy: q.OperatorPolicy, Definition: definition(q), Memory: q.Memory, StorageVersion: 2}
 	if capacity := decimal(q.Capacity); capacity >= 0 {
 		v.Capacity, v.Utilisation = &capacity, &capacity
+	}
+	if u := q.Quorum; u != nil {
+		v.RAM, v.ReadyRAM, v.UnackedRAM, v.BytesRAM, v.StorageVersion = 0, 0, 0, 0, 0
+		v.Bytes += u.KeptBytes
+		v.quorumView = &quorumView{DelayedRetry: u.DelayedRetry, Delayed: u.Delayed, DLX: u.Kept, DLXBytes: u.KeptBytes,
+			Persistent: v.Messages, PersistentBytes: v.Bytes}
 	}
 	counts := q.Counts
 	rates, sampled := a.samples.queue(q.ID)
@@ -171,7 +215,7 @@ func (a *API) queues(r *request, full bool) {
 	view := func(queue *Queue) any {
 		switch {
 		case q.identity && q.identityTotals:
-			return queueTotalView{a.queuePolicies(queue), queue.Ready + queue.Unacked, queue.Ready, queue.Unacked}
+			return queueTotalView{a.queuePolicies(queue), messages(queue), queue.Ready, queue.Unacked}
 		case q.identity:
 			return a.queuePolicies(queue)
 		}
@@ -212,7 +256,7 @@ func (a *API) oneQueue(r *request) {
 	}
 	if p := r.URL.Query(); p.Get("disable_stats") == "true" {
 		if p.Get("enable_queue_totals") == "true" {
-			a.answer(r, queueTotalView{a.queuePolicies(&queue), queue.Ready + queue.Unacked, queue.Ready, queue.Unacked})
+			a.answer(r, queueTotalView{a.queuePolicies(&queue), messages(&queue), queue.Ready, queue.Unacked})
 		} else {
 			a.answer(r, a.queuePolicies(&queue))
 		}
@@ -256,7 +300,13 @@ func (a *API) declareQueue(r *request) {
 
 func (a *API) deleteQueue(r *request) {
 	p := r.URL.Query()
-	a.done(r, a.Broker.DeleteQueue(r.user, r.vars["vhost"], r.vars["queue"], p.Get("if-unused") == "true", p.Get("if-empty") == "true"))
+	err := a.Broker.DeleteQueue(r.user, r.vars["vhost"], r.vars["queue"], p.Get("if-unused") == "true", p.Get("if-empty") == "true")
+	var refusal *Refusal
+	if errors.As(err, &refusal) && refusal.Code == 540 { // conditions that the type does not know
+		a.bad(r.w, refusal.Text)
+		return
+	}
+	a.done(r, err)
 }
 
 func (a *API) purgeQueue(r *request) {

@@ -20,7 +20,8 @@ func ClassicRules(maxPriority int) Rules {
 	return Rules{Levels: maxPriority + 1, Requeue: Original, ExclusiveConsumers: true, RejectBefore: true, DropBefore: true}
 }
 
-// DeadLetter is a message that left its queue without being acknowledged. It comes with a reference.
+// DeadLetter is a message that left its queue without being acknowledged. It comes with a reference. Its Flags tell how
+// often it failed there, where that is counted (Discarded.Failures).
 type DeadLetter struct {
 	Message Message
 	Reason  Reason

@@ -37,7 +37,7 @@ type Confirms interface {
 type Queue interface {
 	Publish(b *Batch, w *Wake)
 	// Attach adds a consumer. The id passed to done is never reused in this queue. On success done runs before the first
-	// Offer to out, possibly under the queue's lock: it does memory work only and calls no queue.
+	// Offer to out, possibly under the queue's lock: it does memory work only, calls no queue and flushes no Wake.
 	Attach(spec ConsumerSpec, out Outlet, w *Wake, done func(ConsumerID, error))
 	// Detach ends a consumer; see Cancel and Remove. done runs when nothing more will be offered to it and, for Remove,
 	// its messages are back in the queue.
@@ -45,7 +45,7 @@ type Queue interface {
 	// Ready says that everything offered to the consumer's outlet so far has been taken.
 	Ready(c ConsumerID, w *Wake)
 	// Get takes one message for a consumer attached with Getter set. ok is false when the queue has none to give; ready
-	// is the number of messages left. The message comes with a reference.
+	// is the number of messages left. The message comes with a reference. done runs without any lock held.
 	Get(c ConsumerID, noAck bool, w *Wake, done func(o Offered, ready uint64, ok bool))
 	// Settle applies the outcome to the deliveries of one consumer whose ids are in ids (ascending, not overlapping).
 	// Ids that are not in flight are ignored. The slice is the caller's.
@@ -75,6 +75,10 @@ type Outlet interface {
 	// Cancelled says that the queue has ended the consumer (the queue was deleted or failed). Called without the
 	// queue's lock.
 	Cancelled(w *Wake)
+	// TimedOut says that the queue took back some of what the consumer holds, because it was not settled in time, and gives
+	// it nothing more until all of that is settled, which then means nothing else. The consumer stays attached. Called
+	// without the queue's lock.
+	TimedOut(w *Wake)
 	// Activity says that the consumer became, or is no longer, the active one of a single-active-consumer queue.
 	// Called under the queue's lock.
 	Activity(active bool)
@@ -158,6 +162,13 @@ type Waker interface{ Wake(w *Wake) }
 
 // Add registers k. Who adds makes sure, under the lock that guards k's work, not to add one that still waits.
 func (w *Wake) Add(k Waker) { w.list = append(w.list, k) }
+
+// Join takes over everyone that other has gathered.
+func (w *Wake) Join(other *Wake) {
+	w.list = append(w.list, other.list...)
+	clear(other.list)
+	other.list = other.list[:0]
+}
 
 // Flush wakes everyone added, in order, and forgets them. No lock may be held. Those who are added while it runs are
 // woken too.

@@ -67,6 +67,11 @@ func (q *Classic) carryOut(batch []Message, w *Wake) *aftermath {
 			delete(q.consumers, c)
 		}
 	}
+	for _, t := range fx.TimedOut { // TEMPORARY
+		if out := q.consumers[t.Consumer]; out != nil {
+			out.TimedOut(w)
+		}
+	}
 	for _, a := range fx.Activity {
 		if out := q.consumers[a.Consumer]; out != nil {
 			out.Activity(a.Active)
@@ -83,23 +88,29 @@ func (q *Classic) carryOut(batch []Message, w *Wake) *aftermath {
 	return after
 }
 
+// deadLetter is a message that leaves as d says.
+func deadLetter(m Message, d *Discarded) DeadLetter {
+	m.Flags = m.Flags.WithFailures(d.Failures)
+	return DeadLetter{m, d.Reason, d.Failed}
+}
+
 // discardUnder takes the messages that leave unacknowledged out of the log. Where nobody wants dead letters they are gone
 // at once. Called with q.mu held.
 func (q *Classic) discardUnder(after *aftermath, batch []Message) {
 	wanted := q.dead != nil && q.dead.Wanted()
 	for _, d := range q.fx.Discards {
 		if d.Direct >= 0 {
-			after.letters = append(after.letters, DeadLetter{batch[d.Direct], d.Reason, d.Failed})
+			after.letters = append(after.letters, deadLetter(batch[d.Direct], &d))
 			continue
 		}
 		if !wanted {
-			q.log.remove(d.SeqRange, func(_ Seq, m *Message) { after.letters = append(after.letters, DeadLetter{*m, d.Reason, d.Failed}) })
+			q.log.remove(d.SeqRange, func(_ Seq, m *Message) { after.letters = append(after.letters, deadLetter(*m, &d)) })
 			q.gone = append(q.gone, d.SeqRange)
 			continue
 		}
 		next := d.First // what lies on disk only is passed over
 		q.log.remove(d.SeqRange, func(seq Seq, m *Message) {
-			after.letters = append(after.letters, DeadLetter{*m, d.Reason, d.Failed})
+			after.letters = append(after.letters, deadLetter(*m, &d))
 			if seq > next {
 				after.cold = append(after.cold, coldLetters{SeqRange: SeqRange{next, seq - 1}, reason: d.Reason, failed: d.Failed})
 			}

@@ -240,6 +240,9 @@ func (p *Pool) chargeWaiting(n int) {
 	}
 }
 
+// ChargeMessages counts n messages that a queue outside this package has in memory, fewer if n is negative.
+func (p *Pool) ChargeMessages(n int) { p.chargeWaiting(n) }
+
 // Messages is how many messages queues have in memory, to be delivered or acknowledged.
 func (p *Pool) Messages() int64 { return p.messages.Load() }
 
@@ -266,6 +269,7 @@ const (
 	BlockedByJournal Blocked = 1 << iota // it cannot be written
 	BlockedByBacklog                     // it is written too slowly
 	BlockedByAlarm
+	BlockedBySlots // those of quorum queues: their log is written too slowly
 )
 
 // Block sets or clears a reason for publishers to wait.

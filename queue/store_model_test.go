@@ -167,6 +167,7 @@ type nowhereOutlet struct{}
 func (nowhereOutlet) Offer([]Offered, *Wake) bool { return true }
 func (nowhereOutlet) Cancelled(*Wake)             {}
 func (nowhereOutlet) Activity(bool)               {}
+func (nowhereOutlet) TimedOut(*Wake)              {}
 
 // counter counts confirms.
 type counter chan int

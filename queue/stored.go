@@ -29,6 +29,22 @@ func ParseStored(b []byte) Stored {
 	return s
 }
 
+// HeaderOf is the payload of the content header frame of a message's bytes, of which b are those from the octet that ends
+// the names on.
+func HeaderOf(b []byte) []byte {
+	n := int(binary.BigEndian.Uint32(b[4:]))
+	return b[8 : 8+n]
+}
+
+// BodySize is how many octets the body of a message with these bytes has.
+func BodySize(b []byte) uint32 { return uint32(binary.BigEndian.Uint64(ParseStored(b).Header[4:])) }
+
+// Weight is how many octets body and properties of a message with these bytes have together.
+func Weight(b []byte) uint32 {
+	h := ParseStored(b).Header
+	return uint32(binary.BigEndian.Uint64(h[4:])) + uint32(len(h)-12)
+}
+
 // Body calls yield with each piece of the body in order, until it returns false.
 func (s Stored) Body(yield func([]byte) bool) {
 	for b := s.Frames; len(b) > 0; {

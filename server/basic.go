@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"math"
 	"slices"
+	"strconv"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
@@ -31,7 +32,7 @@ func (ch *channel) qos(m *amqp.BasicQos) *amqp.Error {
 	if m.PrefetchSize != 0 {
 		return amqp.Errorf(amqp.NotImplemented, "prefetch_size!=0 (%d)", m.PrefetchSize)
 	}
-	if m.Global {
+	if m.Global && !ch.conn.server.options.RefuseGlobalQoS {
 		ch.setLimit(uint32(m.PrefetchCount))
 	} else {
 		ch.mu.Lock()
@@ -69,52 +70,64 @@ func (ch *channel) consume(m *amqp.BasicConsume) *amqp.Error {
 	if err != nil {
 		return err
 	}
-	priority, err := consumerPriority(q, m.Arguments)
+	spec, err := consumerSpec(q, m.Arguments)
 	if err != nil {
 		return err
 	}
-	k := &consumer{channel: ch, of: q, queue: q.Queue, tag: tag, noAck: m.NoAck, head: deliverHead(ch.number, tag)}
-	spec := queue.ConsumerSpec{Session: ch.id, NoAck: m.NoAck, Exclusive: m.Exclusive, Priority: priority, Prefetch: ch.prefetch}
-	if ch.limit != nil {
+	k := &consumer{channel: ch, of: q, queue: q.Queue, tag: tag, noAck: m.NoAck, quorum: q.Type == broker.Quorum, timeout: spec.Timeout, head: deliverHead(ch.number, tag)}
+	spec.Session, spec.NoAck, spec.Exclusive, spec.Prefetch = ch.id, m.NoAck, m.Exclusive, ch.prefetch
+	switch limit := ch.limit; {
+	case limit == nil:
+	case k.quorum: // such a queue may live elsewhere, and knows no limits of channels
+		if n := uint32(limit.max.Load()); !k.noAck && n > 0 && (spec.Prefetch == 0 || n < spec.Prefetch) {
+			spec.Prefetch = n
+		}
+	default:
 		spec.Gate = ch.gate(k)
 	}
 	as := broker.Consumer{Tag: tag, Connection: c.id, Channel: ch.number, Spec: spec, Arguments: slices.Clone(m.Arguments)}
 	ch.waiting++
+	var w queue.Wake // of the answer, which may come on another goroutine; the reader flushes it
 	q.Attach(as, k, &c.wake, func(id queue.ConsumerID, failure *amqp.Error) {
-		if failure == nil {
-			ch.mu.Lock()
-			k.id = id
-			ch.enroll(k)
-			ch.consumers[tag] = k
-			ch.mu.Unlock()
-			if !m.NoWait {
-				ch.reply(&c.wake, &amqp.BasicConsumeOk{ConsumerTag: tag})
-			}
+		if failure == nil && k.attached(id) && !m.NoWait {
+			k.tell(&w, &amqp.BasicConsumeOk{ConsumerTag: tag})
 		}
-		c.post(func() { ch.finish(amqp.BasicConsumeID, failure, func() {}) })
+		c.post(func() {
+			c.wake.Join(&w)
+			ch.finish(amqp.BasicConsumeID, failure, func() {})
+		})
 	})
 	return nil
 }
 
-// consumerPriority checks the arguments of a consumer and returns its x-priority.
-func consumerPriority(q *broker.Queue, args amqp.Table) (int32, *amqp.Error) {
+// consumerSpec checks the arguments of a consumer, and is what they say.
+func consumerSpec(q *broker.Queue, args amqp.Table) (spec queue.ConsumerSpec, _ *amqp.Error) {
 	invalid := func(arg, detail string) *amqp.Error {
 		return amqp.Errorf(amqp.PreconditionFailed, "invalid arg '%s' for queue '%s' in vhost '%s'%s", arg, q.Name, q.VHost.Name, detail)
 	}
+	if v, ok := args.Get("x-priority"); ok {
+		n, ok := v.Int()
+		if !ok {
+			return spec, invalid("x-priority", `: "expected integer, got `+v.TypeName()+`"`)
+		}
+		spec.Priority = int32(min(max(n, math.MinInt32), math.MaxInt32))
+	}
+	if v, ok := args.Get("x-consumer-timeout"); ok {
+		n, ok := v.Int()
+		switch {
+		case !ok:
+			return spec, invalid("x-consumer-timeout", `: "expected integer, got `+v.TypeName()+`"`)
+		case n < 0:
+			return spec, invalid("x-consumer-timeout", ": {value_negative,"+strconv.FormatInt(n, 10)+"}")
+		}
+		spec.Timeout = max(n, 1)
+	}
 	for _, arg := range [...]string{"x-stream-offset", "x-stream-filter", "x-stream-match-unfiltered", "x-consumer-timeout"} {
-		if _, ok := args.Get(arg); ok {
-			return 0, invalid(arg, " of queue type rabbit_"+q.Type+"_queue")
+		if _, ok := args.Get(arg); ok && (arg != "x-consumer-timeout" || q.Type != broker.Quorum) {
+			return spec, invalid(arg, " of queue type rabbit_"+q.Type+"_queue")
 		}
 	}
-	v, ok := args.Get("x-priority")
-	if !ok {
-		return 0, nil
-	}
-	n, ok := v.Int()
-	if !ok {
-		return 0, invalid("x-priority", `: "expected integer, got `+v.TypeName()+`"`)
-	}
-	return int32(min(max(n, math.MinInt32), math.MaxInt32)), nil
+	return spec, nil
 }
 
 // consumeReplies makes the channel wait for direct replies.
@@ -211,44 +224,35 @@ func (ch *channel) get(m *amqp.BasicGet) *amqp.Error {
 		ch.getFrom(k, m.NoAck)
 		return nil
 	}
-	k = &consumer{channel: ch, of: q, queue: q.Queue, getter: true}
+	k = &consumer{channel: ch, of: q, queue: q.Queue, quorum: q.Type == broker.Quorum, getter: true}
 	as := broker.Consumer{Connection: c.id, Channel: ch.number, Spec: queue.ConsumerSpec{Session: ch.id, Getter: true}}
 	q.Attach(as, k, &c.wake, func(id queue.ConsumerID, failure *amqp.Error) {
-		if failure != nil {
+		if failure != nil || !k.attached(id) {
 			c.post(func() { ch.finish(amqp.BasicGetID, failure, func() {}) })
 			return
 		}
-		ch.mu.Lock()
-		k.id = id
-		ch.enroll(k)
-		if ch.getters == nil {
-			ch.getters = make(map[*broker.Queue]*consumer)
-		}
-		ch.getters[q] = k
-		ch.mu.Unlock()
 		c.post(func() { ch.getFrom(k, m.NoAck) })
 	})
 	return nil
 }
 
 // getFrom takes one message by a getter; the channel waits for it. The answer may come on another goroutine, when the
-// message had to be read from disk.
+// message had to be read from disk, or the queue lives elsewhere.
 func (ch *channel) getFrom(k *consumer, noAck bool) {
 	c := ch.conn
 	k.of.Get(k.id, noAck, &c.wake, func(o queue.Offered, ready uint64, ok bool) {
 		var w queue.Wake
 		if !ok {
-			ch.reply(&w, &amqp.BasicGetEmpty{})
+			k.tell(&w, &amqp.BasicGetEmpty{})
 			c.server.Counters.GetEmpty.Add(1)
+			if k.quorum {
+				c.server.Counters.OfQuorum.GetEmpty.Add(1)
+			}
 			ch.mu.Lock()
 			ch.counts.GetEmpty++
 			ch.mu.Unlock()
 		} else {
-			it := item{kind: itemGetOk, channel: ch, offered: o, size: uint32(min(ready, 1<<32-1))}
-			if !noAck {
-				it.consumer = k
-			}
-			c.put(&w, it)
+			c.put(&w, item{kind: itemGetOk, channel: ch, consumer: k, noAck: noAck, offered: o, size: uint32(min(ready, 1<<32-1))})
 		}
 		w.Flush()
 		c.post(ch.resume)
@@ -272,10 +276,7 @@ func (ch *channel) purge(m *amqp.QueuePurge) *amqp.Error {
 	ch.waiting++
 	q.Queue.Purge(&c.wake, func(n uint64) {
 		c.post(func() {
-			ch.resume()
-			if !m.NoWait {
-				ch.send(&amqp.QueuePurgeOk{MessageCount: uint32(n)})
-			}
+			ch.finish(amqp.QueuePurgeID, nil, ch.replyUnless(m.NoWait, &amqp.QueuePurgeOk{MessageCount: uint32(n)}))
 		})
 	})
 	return nil

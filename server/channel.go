@@ -178,7 +178,7 @@ func (ch *channel) send(m amqp.Method) { ch.reply(&ch.conn.wake, m) }
 
 // reply is send for those who have a Wake of their own.
 func (ch *channel) reply(w *queue.Wake, m amqp.Method) {
-	ch.conn.putText(w, func(dst []byte) []byte { return amqp.AppendMethodFrame(dst, ch.number, m) })
+	ch.conn.putText(w, nil, func(dst []byte) []byte { return amqp.AppendMethodFrame(dst, ch.number, m) })
 }
 
 // raise answers a failed method: a soft error closes the channel, a hard one the connection.
@@ -210,7 +210,8 @@ func (ch *channel) closedByPeer() {
 }
 
 // end stops everything of the channel: its consumers go, what they did not acknowledge returns to the queues, what waits
-// in the outbox for it is dropped. When all that is done, then runs on the reader.
+// in the outbox for it is dropped. When all that is done, then runs on the reader. Only queues of this node are waited for:
+// others take their messages back when they get to know, and a channel can end while a majority is away.
 func (ch *channel) end(then func()) {
 	c := ch.conn
 	c.acks.flush(&c.wake)
@@ -245,7 +246,12 @@ func (ch *channel) end(then func()) {
 	c.server.Counters.ChannelsClosed.Add(1)
 	done := countdown(len(attached)+1, func() { c.post(then) })
 	for _, k := range attached {
-		k.of.Detach(k.id, queue.Remove, &c.wake, done)
+		if k.of.Type == broker.Classic {
+			k.of.Detach(k.id, queue.Remove, &c.wake, done)
+		} else {
+			k.of.Detach(k.id, queue.Remove, &c.wake, func() {})
+			done()
+		}
 	}
 	done()
 }

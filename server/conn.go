@@ -67,6 +67,8 @@ type conn struct {
 	published published
 	acked     uint64 // acknowledgements of the batch
 
+	ackedQuorum uint64 // those of them for quorum queues
+
 	out    outbox
 	writer writer
 	mail   mailbox
@@ -140,7 +142,8 @@ func (c *conn) flush() {
 	c.addPublished()
 	if c.acked > 0 {
 		c.server.Counters.Acked.Add(c.acked)
-		c.acked = 0
+		c.server.Counters.OfQuorum.Acked.Add(c.ackedQuorum)
+		c.acked, c.ackedQuorum = 0, 0
 	}
 	c.wake.Flush()
 }
@@ -341,7 +344,7 @@ const refusalPause = 3 * time.Second
 
 // send puts a method on channel 0.
 func (c *conn) send(m amqp.Method) {
-	c.putText(&c.wake, func(dst []byte) []byte { return amqp.AppendMethodFrame(dst, 0, m) })
+	c.putText(&c.wake, nil, func(dst []byte) []byte { return amqp.AppendMethodFrame(dst, 0, m) })
 }
 
 // endChannels ends all channels and what lives as long as the connection; then runs on the reader when that is done.

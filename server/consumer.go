@@ -1,6 +1,8 @@
 package server
 
 import (
+	"cmp"
+
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/queue"
@@ -14,7 +16,9 @@ type consumer struct {
 	id      queue.ConsumerID
 	tag     string
 	handle  uint32 // index in channel.handles
+	timeout int64  // of its own for acknowledgements, milliseconds; 0: the queue's
 	noAck   bool
+	quorum  bool // the queue is a quorum queue
 	getter  bool
 	replyTo string // direct reply-to: its name; there is no queue
 	gated   bool   // counts for the channel's limit
@@ -36,6 +40,51 @@ type consumer struct {
 func deliverHead(channel uint16, tag string) []byte {
 	head := []byte{amqp.FrameMethod, byte(channel >> 8), byte(channel), 0, 0, 0, 0, 0, 60, 0, 60, byte(len(tag))}
 	return append(head, tag...)
+}
+
+// attached takes the queue's answer to Attach: from now on k is its channel's. If the channel has ended meanwhile, k is
+// detached again instead. It runs on any goroutine, possibly under the queue's lock.
+func (k *consumer) attached(id queue.ConsumerID) bool {
+	ch := k.channel
+	ch.mu.Lock()
+	k.id = id
+	ended := ch.ended
+	switch {
+	case ended:
+	case k.getter:
+		if ch.getters == nil {
+			ch.getters = make(map[*broker.Queue]*consumer)
+		}
+		ch.getters[k.of] = k
+	default:
+		ch.consumers[k.tag] = k
+	}
+	if !ended {
+		ch.enroll(k)
+	}
+	ch.mu.Unlock()
+	if ended {
+		ch.conn.server.undoing.Go(func() {
+			var w queue.Wake
+			k.of.Detach(id, queue.Remove, &w, func() {})
+			w.Flush()
+		})
+	}
+	return !ended
+}
+
+// close has what the queue still offers be given back at once.
+func (k *consumer) close() {
+	o := &k.channel.conn.out
+	o.mu.Lock()
+	k.gone = true
+	o.mu.Unlock()
+}
+
+// tell puts an answer that is about k into the outbox, unless k's channel has ended.
+func (k *consumer) tell(w *queue.Wake, m amqp.Method) {
+	ch := k.channel
+	ch.conn.putText(w, k, func(dst []byte) []byte { return amqp.AppendMethodFrame(dst, ch.number, m) })
 }
 
 // Cancelled implements queue.Outlet: the queue is gone.
@@ -60,6 +109,27 @@ func (k *consumer) Cancelled(w *queue.Wake) {
 			ch.giveNotices()
 		})
 	}
+}
+
+// TimedOut implements queue.Outlet. A client that understands basic.cancel is told so that its consumer gets nothing more
+// for now; another loses the channel, as does one that fetched the message (RabbitMQ docs: consumers, "Acknowledgement
+// Timeout").
+func (k *consumer) TimedOut(*queue.Wake) {
+	c, ch := k.channel.conn, k.channel
+	c.post(func() {
+		ch.mu.Lock()
+		known := !k.getter && !k.cancelled && !ch.ended
+		ch.mu.Unlock()
+		switch {
+		case ch.state != channelOpen:
+		case known && c.capabilities.cancelNotify:
+			ch.notices = append(ch.notices, k.tag)
+			ch.giveNotices()
+		default:
+			c.raise(ch, amqp.Errorf(amqp.PreconditionFailed, "delivery acknowledgement on channel %d timed out. Timeout value used: %d ms. "+
+				"This timeout value can be configured, see consumers doc guide to learn more", ch.number, cmp.Or(k.timeout, k.of.Settings().Config.ConsumerTimeout)))
+		}
+	})
 }
 
 // giveNotices tells the client which consumers were ended, once it has all its answers: whoever deletes a queue hears of

@@ -7,8 +7,13 @@ import "sync/atomic"
 type Counters struct {
 	ConnectionsOpened, ConnectionsClosed, ChannelsOpened, ChannelsClosed atomic.Uint64
 
-	// Deliveries: to consumers, in answer to basic.get, and those of them that were not the first. Acked counts
-	// acknowledgements.
+	Deliveries            // from all queues
+	OfQuorum   Deliveries // those of them from quorum queues
+}
+
+// Deliveries are to consumers, in answer to basic.get, and those of them that were not the first. Acked counts
+// acknowledgements.
+type Deliveries struct {
 	Delivered, DeliveredNoAck, Got, GotNoAck, GetEmpty, Redelivered, Acked atomic.Uint64
 }
 
@@ -76,7 +81,47 @@ func (c *conn) countUnrouted(ch *channel, returned, replied bool) {
 }
 
 // written is what a writer encoded and has not added to the totals yet.
-type written struct{ delivered, noAck, got, gotNoAck, redelivered, confirmed uint64 }
+type written struct {
+	handed, ofQuorum handed
+	confirmed        uint64
+}
+
+type handed struct{ delivered, noAck, got, gotNoAck, redelivered uint64 }
+
+// count counts a delivery to a consumer.
+func (h *handed) count(noAck, redelivered bool) {
+	if noAck {
+		h.noAck++
+	} else {
+		h.delivered++
+	}
+	if redelivered {
+		h.redelivered++
+	}
+}
+
+// countGet counts an answer to basic.get.
+func (h *handed) countGet(noAck, redelivered bool) {
+	if noAck {
+		h.gotNoAck++
+	} else {
+		h.got++
+	}
+	if redelivered {
+		h.redelivered++
+	}
+}
+
+func (h *handed) addTo(d *Deliveries) {
+	for _, one := range []struct {
+		total *atomic.Uint64
+		n     uint64
+	}{{&d.Delivered, h.delivered}, {&d.DeliveredNoAck, h.noAck}, {&d.Got, h.got}, {&d.GotNoAck, h.gotNoAck}, {&d.Redelivered, h.redelivered}} {
+		if one.n > 0 {
+			one.total.Add(one.n)
+		}
+	}
+}
 
 // addWritten adds what was encoded to the node's totals.
 func (c *conn) addWritten() {
@@ -85,16 +130,12 @@ func (c *conn) addWritten() {
 		return
 	}
 	n := &c.server.Counters
-	for _, one := range []struct {
-		total *atomic.Uint64
-		n     uint64
-	}{
-		{&n.Delivered, t.delivered}, {&n.DeliveredNoAck, t.noAck}, {&n.Got, t.got}, {&n.GotNoAck, t.gotNoAck},
-		{&n.Redelivered, t.redelivered}, {&c.server.broker.Counters.Confirmed, t.confirmed},
-	} {
-		if one.n > 0 {
-			one.total.Add(one.n)
-		}
+	t.handed.addTo(&n.Deliveries)
+	if t.ofQuorum != (handed{}) {
+		t.ofQuorum.addTo(&n.OfQuorum)
+	}
+	if t.confirmed > 0 {
+		c.server.broker.Counters.Confirmed.Add(t.confirmed)
 	}
 	*t = written{}
 }

@@ -20,7 +20,7 @@ func (c *conn) protocolHeader() bool {
 	c.in.skip(len(amqp.ProtocolHeader))
 	if !ours {
 		// Whoever speaks something else learns what is spoken here.
-		c.putText(&c.wake, func(dst []byte) []byte { return append(dst, amqp.ProtocolHeader...) })
+		c.putText(&c.wake, nil, func(dst []byte) []byte { return append(dst, amqp.ProtocolHeader...) })
 		c.out.seal()
 		c.socket.SetWriteDeadline(time.Now().Add(time.Second))
 		c.wake.Flush()
@@ -28,7 +28,7 @@ func (c *conn) protocolHeader() bool {
 		c.state = closed
 		return true
 	}
-	c.putText(&c.wake, func(dst []byte) []byte { return append(dst, c.greeting().start...) })
+	c.putText(&c.wake, nil, func(dst []byte) []byte { return append(dst, c.greeting().start...) })
 	c.state = wantStartOk
 	return true
 }

@@ -46,8 +46,8 @@ func (p passage) Acquire() bool {
 	return true
 }
 
-// setLimit sets the limit of the channel; 0 removes it. It holds for all consumers of the channel, and counts what they
-// have not acknowledged yet.
+// setLimit sets the limit of the channel; 0 removes it. It holds for all consumers of the channel but those of quorum
+// queues, and counts what they have not acknowledged yet.
 func (ch *channel) setLimit(n uint32) {
 	if ch.limit == nil {
 		if n == 0 {
@@ -74,7 +74,7 @@ func (ch *channel) limitAll() {
 	ch.mu.Unlock()
 	var held int64
 	for _, k := range consumers {
-		if q, ok := k.queue.(queue.Gated); ok {
+		if q, ok := k.queue.(queue.Gated); ok && !k.quorum {
 			held += int64(q.Gate(k.id, ch.gate(k)))
 		}
 	}

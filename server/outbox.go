@@ -36,7 +36,7 @@ type itemKind uint8
 const (
 	itemText    itemKind = iota // size octets of text
 	itemDeliver                 // to consumer
-	itemGetOk                   // to channel; size is the number of messages left
+	itemGetOk                   // to channel, by consumer; size is the number of messages left
 	itemConfirm                 // ask channel for what is confirmed
 	itemRetire                  // nothing more comes for consumer: its handle is free when all is acknowledged
 )
@@ -48,6 +48,7 @@ type item struct {
 	channel  *channel
 	size     uint32
 	kind     itemKind
+	noAck    bool // of itemGetOk
 }
 
 const (
@@ -78,11 +79,12 @@ func (o *outbox) add(bytes int) (wake bool) {
 	return true
 }
 
-// putText appends what encode appends to its argument, as one unit. It returns false when the outbox is closed.
-func (c *conn) putText(w *queue.Wake, encode func(dst []byte) []byte) bool {
+// putText appends what encode appends to its argument, as one unit. It returns false when the outbox is closed, or the
+// consumer that it is about, which may be nil, is gone.
+func (c *conn) putText(w *queue.Wake, about *consumer, encode func(dst []byte) []byte) bool {
 	o := &c.out
 	o.mu.Lock()
-	if o.sealed {
+	if o.sealed || about != nil && about.gone {
 		o.mu.Unlock()
 		return false
 	}

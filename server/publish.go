@@ -386,7 +386,7 @@ func (c *conn) unrouted(ch *channel, m *queue.Message, inBuffer bool) {
 // giveBack sends a mandatory message back that no queue takes. It is written before the message's confirm.
 func (c *conn) giveBack(ch *channel, stored []byte) {
 	s := queue.ParseStored(stored)
-	c.putText(&c.wake, func(dst []byte) []byte {
+	c.putText(&c.wake, nil, func(dst []byte) []byte {
 		start := len(dst)
 		dst = amqp.BeginFrame(dst, amqp.FrameMethod, ch.number)
 		m := amqp.BasicReturn{ReplyCode: amqp.NoRoute, ReplyText: noRoute, Exchange: s.Exchange, RoutingKey: s.Key}

@@ -77,9 +77,6 @@ func (ch *channel) endReply() {
 		ch.mu.Lock()
 		ch.replies = nil
 		ch.mu.Unlock()
-		o := &ch.conn.out
-		o.mu.Lock()
-		k.gone = true
-		o.mu.Unlock()
+		k.close()
 	}
 }

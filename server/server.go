@@ -40,6 +40,7 @@ type Options struct {
 	Mechanisms       []string      // SASL
 	AnonymousUser    string        // whom ANONYMOUS logs in as
 	AnonymousPass    string
+	RefuseGlobalQoS  bool   // basic.qos with global counts as without, as in RabbitMQ 4.3
 	CertLoginFrom    string // where EXTERNAL finds the user name
 	Log              *slog.Logger
 }
@@ -78,6 +79,7 @@ type Server struct {
 	conns     map[uint64]*conn
 	stopping  bool
 	running   sync.WaitGroup // listeners and connections
+	undoing   sync.WaitGroup // of those who take back what was granted to a channel that had ended
 }
 
 // New makes a Server.
@@ -203,6 +205,7 @@ func (s *Server) Shutdown(ctx context.Context) {
 	}()
 	select {
 	case <-done:
+		s.undoing.Wait()
 		return
 	case <-ctx.Done():
 	}
@@ -212,6 +215,7 @@ func (s *Server) Shutdown(ctx context.Context) {
 	}
 	s.mu.Unlock()
 	<-done
+	s.undoing.Wait()
 }
 
 // full reports whether publishes of c must wait for room. A connection that holds unacknowledged deliveries may go a

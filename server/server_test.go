@@ -19,6 +19,7 @@ import (
 type node struct {
 	*Server
 	pool    *queue.Pool
+	far     *far // the quorum queues
 	address string
 }
 
@@ -43,7 +44,9 @@ func startBound(t testing.TB, bound int64, change func(*Options)) *node {
 		if ctx.Err() != nil {
 			t.Error("connections did not end")
 		}
+		n.far.rest(t)
 		n.broker.DeleteVHost("/", func(bool, error) {})
+		n.far.rest(t)
 		n.clock.Close()
 		// The slab that small messages share is full now; whoever still holds a part of it keeps it from being freed.
 		ref, _ := pool.Reserve(queue.SlabSize, 1)
@@ -62,13 +65,19 @@ func startBound(t testing.TB, bound int64, change func(*Options)) *node {
 func serve(t testing.TB, pool *queue.Pool, change func(*Options)) *node {
 	t.Helper()
 	clock := queue.NewClock()
+	far := newFar(t)
 	b := broker.New(broker.Options{
 		Node: "warren@test", Pool: pool, Clock: clock,
 		NewQueue: func(q broker.NewQueue) queue.Queue {
-			if q.Type != broker.Classic {
-				return nil
+			switch q.Type {
+			case broker.Classic:
+				return queue.NewClassic(queue.ClassicRules(q.MaxPriority), q.Config, pool, clock, q.DeadLetters)
+			case broker.Quorum:
+				rules := queue.QuorumRules()
+				rules.NoWindow = false // the classic queue goes by Ready
+				return far.queue(queue.NewClassic(rules, q.Config, pool, clock, q.DeadLetters))
 			}
-			return queue.NewClassic(queue.ClassicRules(q.MaxPriority), q.Config, pool, clock, q.DeadLetters)
+			return nil
 		},
 	})
 	o := DefaultOptions()
@@ -81,7 +90,7 @@ func serve(t testing.TB, pool *queue.Pool, change func(*Options)) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &node{Server: s, pool: pool, address: address.String()}
+	return &node{Server: s, pool: pool, far: far, address: address.String()}
 }
 
 func (n *node) dial(t testing.TB) *amqp091.Connection {

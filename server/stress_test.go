@@ -15,15 +15,22 @@ import (
 	"github.com/warrenmq/warren/test/seeds"
 
 	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/broker"
 )
 
 // TestDroppedConnections cuts consumers' connections at any moment under load: what was published was acknowledged, or is
 // still in the queue.
 func TestDroppedConnections(t *testing.T) {
+	for _, typ := range []string{broker.Classic, broker.Quorum} {
+		t.Run(typ, func(t *testing.T) { dropConnections(t, typ) })
+	}
+}
+
+func dropConnections(t *testing.T, typ string) {
 	n := start(t, nil)
 	seed := seeds.Of(t)
 	w := n.open(t, nil)
-	w.declare("q")
+	w.declareAs(typ, "q")
 	const messages = 20000
 	var acked sync.Map
 	var acks atomic.Int64
@@ -130,6 +137,12 @@ func (n *node) consumeAndDrop(t *testing.T, r *rand.Rand, acked *sync.Map, acks 
 // TestStress has many clients declare, consume, publish, get, cancel, close and delete the same few queues at once. It is
 // for the race detector, the poisoned slabs and the count of references.
 func TestStress(t *testing.T) {
+	for _, types := range [][]string{{broker.Classic}, {broker.Quorum}, {broker.Classic, broker.Quorum}} {
+		t.Run(fmt.Sprint(types), func(t *testing.T) { stress(t, types) })
+	}
+}
+
+func stress(t *testing.T, types []string) {
 	n := startBound(t, 16<<20, nil)
 	seed := seeds.Of(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
@@ -139,15 +152,15 @@ func TestStress(t *testing.T) {
 		clients.Go(func() {
 			r := rand.New(rand.NewPCG(seed, uint64(i)))
 			for ctx.Err() == nil {
-				n.misbehave(ctx, t, r)
+				n.misbehave(ctx, t, r, types)
 			}
 		})
 	}
 	clients.Wait()
 }
 
-// misbehave is the life of one client.
-func (n *node) misbehave(ctx context.Context, t *testing.T, r *rand.Rand) {
+// misbehave is the life of one client. A queue's number decides its type.
+func (n *node) misbehave(ctx context.Context, t *testing.T, r *rand.Rand, types []string) {
 	socket, err := net.Dial("tcp", n.address)
 	if err != nil {
 		t.Error(err)
@@ -173,10 +186,11 @@ func (n *node) misbehave(ctx context.Context, t *testing.T, r *rand.Rand) {
 				return
 			}
 		}
-		q := fmt.Sprint("q", r.IntN(3))
+		number := r.IntN(3)
+		q, typ := fmt.Sprint("q", number), types[number%len(types)]
 		switch r.IntN(16) {
 		case 0:
-			ch.QueueDeclare(q, false, false, false, false, nil)
+			ch.QueueDeclare(q, typ == broker.Quorum, false, false, false, amqp091.Table{"x-queue-type": typ})
 		case 1:
 			ch.QueueDelete(q, false, false, false)
 		case 2, 3:
@@ -324,4 +338,32 @@ func TestLateGlobalPrefetch(t *testing.T) {
 	deliver("acks")
 	deliver("acks")
 	w.expect(1, &amqp.BasicQosOk{})
+}
+
+// TestGlobalPrefetchAsEachConsumersOwn: quorum queues know no limits of channels, nor does anybody on a node that refuses them.
+func TestGlobalPrefetchAsEachConsumersOwn(t *testing.T) {
+	for _, c := range []struct {
+		typ    string
+		refuse bool
+		held   uint32 // of 10 messages by two consumers
+	}{{broker.Classic, false, 2}, {broker.Classic, true, 4}, {broker.Quorum, false, 4}, {broker.Quorum, true, 4}} {
+		t.Run(fmt.Sprint(c.typ, " refused ", c.refuse), func(t *testing.T) {
+			n := start(t, func(o *Options) { o.RefuseGlobalQoS = c.refuse })
+			w := n.open(t, nil)
+			w.declareAs(c.typ, "q")
+			w.send(1, &amqp.BasicQos{PrefetchCount: 2, Global: true})
+			w.expect(1, &amqp.BasicQosOk{})
+			for range 2 {
+				w.send(1, &amqp.BasicConsume{Queue: "q"})
+				w.expect(1, &amqp.BasicConsumeOk{})
+			}
+			p := n.open(t, nil)
+			p.raw(numbered(1, "q", 0, 10, 100))
+			p.sync()
+			n.far.rest(t)
+			if got := p.ready("q"); got != 10-c.held {
+				t.Errorf("%d are ready, want %d", got, 10-c.held)
+			}
+		})
+	}
 }

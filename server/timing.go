@@ -113,7 +113,7 @@ func (t *timing) Tick(now queue.Time) {
 	}
 	if beat {
 		var w queue.Wake
-		c.putText(&w, amqp.AppendHeartbeat)
+		c.putText(&w, nil, amqp.AppendHeartbeat)
 		w.Flush()
 	}
 }

@@ -106,8 +106,8 @@ func (ch *channel) declareQueue(m *amqp.QueueDeclare) *amqp.Error {
 		if m.NoWait {
 			return
 		}
-		s := declared.Stats()
-		ch.send(&amqp.QueueDeclareOk{Queue: declared.Name, MessageCount: uint32(s.Ready), ConsumerCount: uint32(s.Consumers)})
+		messages, consumers := declared.Counts()
+		ch.send(&amqp.QueueDeclareOk{Queue: declared.Name, MessageCount: uint32(messages), ConsumerCount: uint32(consumers)})
 	})
 	done := func(q *broker.Queue, err *amqp.Error) {
 		declared = q

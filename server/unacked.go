@@ -121,6 +121,9 @@ func (ch *channel) settled(u unacked, o queue.Outcome) (permits int) {
 	if o == queue.Ack {
 		ch.counts.Acked++
 		ch.conn.acked++
+		if k.quorum {
+			ch.conn.ackedQuorum++
+		}
 	}
 	k.unacked--
 	ch.forget(k)

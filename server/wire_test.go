@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/broker"
 )
 
 // wire is a client that sends and receives frames and assumes nothing.
@@ -173,6 +174,13 @@ func publishFrames(channel uint16, key string, l *amqp.PropertyList, body []byte
 }
 
 // declare makes a queue.
+// declareAs declares a queue of a type.
+func (w *wire) declareAs(typ, name string) {
+	w.Helper()
+	w.send(1, &amqp.QueueDeclare{Queue: name, Durable: typ == broker.Quorum, Arguments: amqp.Table(nil).AppendString("x-queue-type", typ)})
+	w.expect(1, &amqp.QueueDeclareOk{})
+}
+
 func (w *wire) declare(name string) {
 	w.Helper()
 	w.send(1, &amqp.QueueDeclare{Queue: name})

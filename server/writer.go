@@ -15,6 +15,8 @@ type writer struct {
 	written  written
 	err      error
 	wake     queue.Wake
+	header   []byte                // of a message with counts
+	table    amqp.Table            // its headers
 	run      func()                // writeAll; made once
 	try, all func(fd uintptr) bool // write what the socket takes at once; wait for the socket
 }
@@ -188,6 +190,9 @@ func (c *conn) deliver(ch *channel, items []item, release *queue.Releaser) (n in
 			continue
 		}
 		ch.tag++
+		if k.quorum {
+			c.writer.written.ofQuorum.count(k.noAck, o.Redelivered)
+		}
 		if k.noAck {
 			noAck++
 		} else {
@@ -202,7 +207,7 @@ func (c *conn) deliver(ch *channel, items []item, release *queue.Releaser) (n in
 		ch.counts.DeliveredNoAck += uint64(noAck)
 		ch.counts.Delivered += uint64(n - noAck)
 		ch.counts.Redelivered += uint64(redelivered)
-		t := &c.writer.written
+		t := &c.writer.written.handed
 		t.noAck += uint64(noAck)
 		t.delivered += uint64(n - noAck)
 		t.redelivered += uint64(redelivered)
@@ -219,18 +224,19 @@ func (c *conn) getOk(it *item, release *queue.Releaser) {
 		return
 	}
 	ch.tag++
-	t := &c.writer.written
-	if it.consumer != nil {
+	noAck := it.noAck
+	c.writer.written.handed.countGet(noAck, it.offered.Redelivered)
+	if it.consumer.quorum {
+		c.writer.written.ofQuorum.countGet(noAck, it.offered.Redelivered)
+	}
+	if noAck {
+		ch.counts.GotNoAck++
+	} else {
 		ch.note(it.consumer, it.offered.ID)
 		ch.counts.Got++
-		t.got++
-	} else {
-		ch.counts.GotNoAck++
-		t.gotNoAck++
 	}
 	if it.offered.Redelivered {
 		ch.counts.Redelivered++
-		t.redelivered++
 	}
 	head := [11]byte{amqp.FrameMethod, byte(ch.number >> 8), byte(ch.number), 0, 0, 0, 0, 0, 60, 0, 71}
 	var tail [4]byte
@@ -261,13 +267,24 @@ func (c *conn) appendContent(head []byte, tag uint64, o *queue.Offered, tail []b
 		b = b[names:]
 		names = 0
 	}
+	var header []byte
+	if o.Acquired != 0 || o.Failed != 0 {
+		header = c.writer.counted(o, queue.HeaderOf(b[names:]))
+	}
 	if len(b) >= byReference && c.raw != nil {
 		k.buf = dst
-		c.appendReference(start, names, head, b, o)
+		c.appendReference(start, names, head, b, header, o)
 		return
 	}
 	at := len(dst)
-	dst = append(dst, b...)
+	if header == nil {
+		dst = append(dst, b...)
+	} else {
+		dst = append(dst, b[:names+1]...)
+		dst = appendFrameHead(dst, amqp.FrameHeader, head, len(header))
+		dst = append(append(dst, header...), amqp.FrameEnd)
+		dst = append(dst, b[names+1+amqp.FrameOverhead+len(queue.HeaderOf(b[names:])):]...)
+	}
 	end := at + names // of the method frame's payload
 	binary.BigEndian.PutUint32(dst[start+3:], uint32(end-start-amqp.FrameHeadSize))
 	body := end + 1
@@ -275,7 +292,7 @@ func (c *conn) appendContent(head []byte, tag uint64, o *queue.Offered, tail []b
 		dst[at+1], dst[at+2] = head[1], head[2]
 		size := int(binary.BigEndian.Uint32(dst[at+3:]))
 		if at > body && c.frameMax != 0 && size+amqp.FrameOverhead > int(c.frameMax) {
-			dst = c.reframe(dst[:at], b[at-body+names+1:], head)
+			dst = c.reframe(dst[:at], b[len(b)-(len(dst)-at):], head)
 			break
 		}
 		at += amqp.FrameOverhead + size
@@ -285,16 +302,20 @@ func (c *conn) appendContent(head []byte, tag uint64, o *queue.Offered, tail []b
 }
 
 // appendReference is appendContent for what is worth not to be copied: bodies are written from where they lie. The method
-// frame began at start of the chunk's buffer and lacks the first names octets of b.
-func (c *conn) appendReference(start, names int, head, b []byte, o *queue.Offered) {
+// frame began at start of the chunk's buffer and lacks the first names octets of b. header, if not nil, is sent instead of
+// the stored one.
+func (c *conn) appendReference(start, names int, head, b, header []byte, o *queue.Offered) {
 	k := &c.writer.chunk
 	k.held = append(k.held, o.Message.Ref.Slab)
 	dst := append(k.buf, b[:names+1]...)
 	binary.BigEndian.PutUint32(dst[start+3:], uint32(len(dst)-start-amqp.FrameOverhead))
 	b = b[names+1:]
 	size := int(binary.BigEndian.Uint32(b[3:])) // of the header
-	dst = appendFrameHead(dst, amqp.FrameHeader, head, size)
-	dst = append(dst, b[amqp.FrameHeadSize:amqp.FrameOverhead+size]...)
+	if header == nil {
+		header = b[amqp.FrameHeadSize : amqp.FrameHeadSize+size]
+	}
+	dst = appendFrameHead(dst, amqp.FrameHeader, head, len(header))
+	dst = append(append(dst, header...), amqp.FrameEnd)
 	b = b[amqp.FrameOverhead+size:]
 
 	// All frames but the last are of one size. If that is too large they are cut anew.

@@ -126,13 +126,21 @@ func (c *checker) event(i int, e *event) {
 		s.confirmed, s.confirmedIn = i, c.life
 		c.counts.Confirmed++
 		if s.persistent && !queues[routes[s.route].queues[0]].noAck { // that may be handed over and never written
-			// The journal is one sequence: what was handled before this message was sent is written, too.
+			// The journal is one sequence: what was handled before this message was sent is written, too. Quorum queues
+			// have several: only what was handled of the same queue is in the same one for sure.
 			n := 0
 			for n < len(c.handled) && c.handled[n].event < s.begin {
-				c.safe(c.handled[n].place)
 				n++
 			}
-			c.handled = c.handled[n:]
+			kept := c.handled[:0]
+			for _, x := range c.handled[:n] {
+				if c.h.quorum && !slices.Contains(routes[s.route].queues, x.queue) {
+					kept = append(kept, x)
+				} else {
+					c.safe(x.place)
+				}
+			}
+			c.handled = append(kept, c.handled[n:]...)
 		}
 	case delivered:
 		c.delivery(i, e)
@@ -313,7 +321,7 @@ func (c *checker) delivery(i int, e *event) {
 		c.fail(i, "%s delivers message %v, which was published to %s", q.name, e.message, routes[s.route].name)
 		return
 	}
-	if !s.persistent && s.life != c.life {
+	if !s.persistent && s.life != c.life && !c.h.quorum { // where all messages are persistent
 		c.fail(i, "%s delivers message %v, which is transient and of life %d", q.name, e.message, s.life)
 	}
 	f := c.fate(e.queue, e.message)
@@ -352,7 +360,8 @@ func (c *checker) delivery(i int, e *event) {
 // order holds a delivery against those before it.
 func (c *checker) order(i int, e *event, f *fate) {
 	p := uint64(e.message.publisher())
-	if queues[e.queue].ordered && !f.delivered {
+	// What was handed out once, seen or not, goes behind all that came back before it in a quorum queue.
+	if queues[e.queue].ordered && !f.delivered && !(c.h.quorum && e.flag) {
 		k := [2]uint64{uint64(e.queue), p}
 		if last := c.last[k]; e.message < last {
 			c.fail(i, "%s delivers message %v for the first time after %v", queues[e.queue].name, e.message, last)
@@ -383,7 +392,7 @@ func (c *checker) end() {
 			continue
 		}
 		for _, q := range routes[s.route].queues {
-			if queues[q].noAck || c.there(q, m) || queues[q].source && c.there(qDead, m) {
+			if queues[q].noAck || c.there(q, m) || queues[q].source && (c.there(qDead, m) || c.h.quorum) { // those route dead letters at most once
 				continue
 			}
 			c.fail(last, "%s has lost message %v, published at event %d and confirmed at event %d of life %d", queues[q].name, m, s.begin, s.confirmed, s.confirmedIn)

@@ -35,6 +35,9 @@ func program(t *testing.T, tags string) string {
 // TestKills: a node in a process of its own is killed with SIGKILL.
 func TestKills(t *testing.T) { kept(t, kills(t)) }
 
+// TestQuorumKills: the same with quorum queues.
+func TestQuorumKills(t *testing.T) { kept(t, kills(t), "-type", "quorum") }
+
 // TestPowerCuts: a node loses its disk with all that it had not synced.
 func TestPowerCuts(t *testing.T) { kept(t, kills(t), "-power") }
 
@@ -58,6 +61,7 @@ func TestSabotage(t *testing.T) {
 		flags []string
 	}{
 		{"confirm", nil}, {"skip", nil},
+		{"confirm", []string{"-type", "quorum"}},
 		{"confirm", []string{"-power"}}, {"skip", []string{"-power"}},
 		{"nosync", []string{"-power"}}, {"nosyncdir", []string{"-power"}}, {"dropwrite", []string{"-power"}},
 	} {

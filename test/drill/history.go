@@ -57,7 +57,8 @@ type event struct {
 
 // history is all that happened.
 type history struct {
-	start time.Time
+	start  time.Time
+	quorum bool // all queues are quorum queues
 
 	mu     sync.Mutex // guards what follows
 	events []event

@@ -1,7 +1,7 @@
 // Drill kills a node under load, again and again, and proves from the history of all that clients saw that it kept its
 // promises. docs/reliability.md says which.
 //
-//	go run ./test/drill [-kills 1000] [-seed N] [-dir DIR] [-power]
+//	go run ./test/drill [-kills 1000] [-seed N] [-dir DIR] [-power] [-type quorum]
 //
 // It builds Warren, runs it on ports chosen at run time in a directory of its own, and prints the seed. When a promise was
 // broken it says which message broke which, and keeps the data directory, the node's log and the history.
@@ -22,14 +22,18 @@ func main() {
 	dir := flag.String("dir", "", "work in this directory and keep it")
 	power := flag.Bool("power", false, "cut the power of a node on a simulated disk instead of killing a process")
 	sabotage := flag.String("sabotage", "", "what is broken on purpose: confirm or skip (built with -tags sabotage); with -power also nosync, nosyncdir or dropwrite")
+	typ := flag.String("type", "classic", "of the queues: classic or quorum (not with -power: the Raft log is on the real disk)")
 	flag.Parse()
-	if err := run(*kills, *seed, *dir, *power, *sabotage); err != nil {
+	if err := run(*kills, *seed, *dir, *power, *sabotage, *typ); err != nil {
 		fmt.Fprintln(os.Stderr, "FAILED:", err)
 		os.Exit(1)
 	}
 }
 
-func run(kills int, seed uint64, dir string, power bool, sabotage string) error {
+func run(kills int, seed uint64, dir string, power bool, sabotage, typ string) error {
+	if typ != "classic" && typ != "quorum" || typ == "quorum" && power {
+		return fmt.Errorf("-type %s is not possible", typ)
+	}
 	own := dir == ""
 	if own {
 		var err error
@@ -38,7 +42,7 @@ func run(kills int, seed uint64, dir string, power bool, sabotage string) error 
 		}
 	}
 	fmt.Printf("seed %d, in %s\n", seed, dir)
-	h := &history{}
+	h := &history{quorum: typ == "quorum"}
 	o := options{seed: seed, kills: kills, least: 100 * time.Millisecond, most: 500 * time.Millisecond,
 		say: func(format string, args ...any) { fmt.Printf(format+"\n", args...) }}
 	var tags []string
@@ -58,7 +62,7 @@ func run(kills int, seed uint64, dir string, power bool, sabotage string) error 
 		if err := build(binary, tags...); err != nil {
 			return err
 		}
-		n = &process{binary: binary, dir: dir, env: []string{"WARREN_SABOTAGE=" + sabotage}}
+		n = &process{binary: binary, dir: dir, typ: typ, env: []string{"WARREN_SABOTAGE=" + sabotage}}
 	}
 	r, err := drill(n, h, o)
 	if err == nil {

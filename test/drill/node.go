@@ -27,6 +27,7 @@ type node interface {
 // process is a Warren in a process of its own, killed with SIGKILL.
 type process struct {
 	binary, dir string
+	typ         string // of queues whose declaration says nothing; "": classic
 	env         []string
 	cmd         *exec.Cmd
 	ended       chan struct{}
@@ -64,6 +65,9 @@ func (p *process) spawn(log *os.File) error {
 	p.cmd = exec.Command(p.binary, "server", "--data-dir", filepath.Join(p.dir, "data"), "--ports-file", ports,
 		"--listen", "127.0.0.1:0", "--http", "none", "--metrics", "none", "--memory-bound", fmt.Sprint(bound), "--log-level", "info",
 		"--set", fmt.Sprintf("warren.flush_at=%d", flushAt), "--set", fmt.Sprintf("warren.journal_max=%d", journalMax))
+	if p.typ != "" {
+		p.cmd.Args = append(p.cmd.Args, "--set", "default_queue_type="+p.typ)
+	}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.Env = append(os.Environ(), p.env...)
 	if err := p.cmd.Start(); err != nil {

@@ -1,0 +1,431 @@
+package quorum
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/storage"
+)
+
+const (
+	// checkpointOctets is how many octets of entries are applied before a slot writes down its state.
+	checkpointOctets = 64 << 20
+	// checkpointRecord is the format of what a checkpoint writes into the database.
+	checkpointRecord = 1
+	// compactRate is how many octets a second are read for copying runs forward.
+	compactRate = 64 << 20
+)
+
+// saving is what checkpoints know from one to the next.
+type saving struct {
+	mu      sync.Mutex // guards what follows; held through a checkpoint, taken before the machine's
+	index   uint64     // the entry that the last one included
+	nextRun storage.RunID
+	// alive are the places that were alive at the last checkpoint. The log behind it is replayed on top of what it wrote
+	// down, so that nothing may go that was alive then, whatever has become of it since.
+	alive map[storage.LogID]queue.Living
+}
+
+// key is a key of the database of slot m.slot.
+func (m *machine) key(what byte, id uint64) []byte {
+	k := binary.BigEndian.AppendUint16([]byte("k/"), m.slot)
+	k = append(k, '/', what)
+	if what == 'q' || what == 'r' {
+		k = binary.BigEndian.AppendUint64(k, id)
+	}
+	return k
+}
+
+const keyPrefixLen = 2 + 2 + 2
+
+// wantsCheckpoint reports whether it is time for one. Called with m.mu held.
+func (m *machine) wantsCheckpoint() bool {
+	return m.since >= checkpointOctets || m.held >= m.pool.Bound()/16 && m.pool.InUse() > m.pool.Bound()/2
+}
+
+// kept is a message on its way to a run. It holds a reference.
+type keptMessage struct {
+	seq queue.Seq
+	resident
+}
+
+// savedQueue is what a checkpoint has of one queue.
+type savedQueue struct {
+	q        *replica
+	messages []keptMessage
+	record   []byte
+	living   queue.Living
+}
+
+// checkpoint writes down the state as it is now, and what of the messages is alive and only in memory: the log up to the
+// index that it returns is not needed any more.
+func (m *machine) checkpoint() (index uint64, err error) {
+	s := &m.saving
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	m.mu.Lock()
+	if m.applied == s.index {
+		m.mu.Unlock()
+		return s.index, nil
+	}
+	index = m.applied
+	var saved []savedQueue
+	for _, q := range m.queues {
+		if q.changed {
+			saved = append(saved, m.save(q))
+		}
+	}
+	origins := binary.AppendVarint(nil, int64(m.now))
+	origins = binary.AppendUvarint(origins, m.lastLog)
+	origins = m.origins.append(origins)
+	gone := m.gone
+	since, held := m.since, m.held
+	m.gone, m.since, m.held = nil, 0, 0
+	m.mu.Unlock()
+
+	slices.SortFunc(saved, func(a, b savedQueue) int { return cmp.Compare(a.q.log.id, b.q.log.id) })
+	run, err := m.writeRun(saved)
+	if err == nil {
+		var batch storage.Batch
+		for _, q := range gone { // first, since there may be another of its id
+			batch.Delete(m.key('q', q.id))
+		}
+		for i := range saved {
+			batch.Set(m.key('q', saved[i].q.id), saved[i].record)
+		}
+		if run != nil {
+			batch.Set(m.key('r', uint64(run.ID())), nil)
+		}
+		batch.Set(m.key('o', 0), append([]byte{checkpointRecord}, origins...))
+		state := binary.LittleEndian.AppendUint64([]byte{checkpointRecord}, index)
+		batch.Set(m.key('a', 0), binary.LittleEndian.AppendUint64(state, uint64(s.nextRun)))
+		err = m.db.Commit(&batch, true)
+	}
+	if err != nil {
+		m.mu.Lock()
+		for i := range saved {
+			saved[i].q.changed = true
+		}
+		m.gone = append(gone, m.gone...)
+		m.since += since
+		m.held += held
+		m.mu.Unlock()
+		return 0, fmt.Errorf("slot %d: checkpoint: %w", m.slot, err)
+	}
+	if run != nil {
+		m.disk.runs.Add(run)
+	}
+	s.index = index
+	for i := range saved {
+		s.alive[saved[i].q.log.id] = saved[i].living
+	}
+	for _, q := range gone {
+		delete(s.alive, q.log.id)
+	}
+	m.unload(saved)
+	return index, m.sweep()
+}
+
+// save takes down a queue. Called with m.mu held.
+func (m *machine) save(q *replica) savedQueue {
+	x := savedQueue{q: q, living: q.state.Living(nil), record: q.record(nil)}
+	q.changed = false
+	if n := q.log.len(); n > 0 {
+		x.messages = make([]keptMessage, 0, n)
+	}
+	for i := range q.log.levels {
+		lv := &q.log.levels[i]
+		lv.flushing = 0
+		for place, r := range lv.recent.Range(0, 1<<placeBits-1) {
+			m.pool.Hold(r.message.Ref.Slab, 1)
+			x.messages = append(x.messages, keptMessage{seqOf(uint8(i), place), *r})
+			lv.flushing = place
+		}
+	}
+	return x
+}
+
+// record appends what the database has of a queue.
+//
+//	version u8 | log uvarint | due varint | more u8 | taken, gotTaken uvarints | config | snapshot of the State, to the end
+func (q *replica) record(dst []byte) []byte {
+	dst = binary.AppendUvarint(append(dst, checkpointRecord), uint64(q.log.id))
+	dst = binary.AppendVarint(dst, int64(q.due))
+	dst = append(dst, octetOf(q.more))
+	dst = binary.AppendUvarint(dst, q.taken)
+	dst = binary.AppendUvarint(dst, q.gotTaken)
+	dst = appendConfig(dst, &q.config)
+	return q.state.AppendSnapshot(dst)
+}
+
+// writeRun writes the messages of queues, sorted by their logs' names, into a run, nil if there are none, and releases them.
+func (m *machine) writeRun(saved []savedQueue) (run *storage.Run, err error) {
+	release := queue.Releaser{Pool: m.pool}
+	defer release.Flush()
+	var w *storage.RunWriter
+	for i := range saved {
+		for j := range saved[i].messages {
+			x := &saved[i].messages[j]
+			release.Add(x.message.Ref.Slab)
+			if err != nil {
+				continue
+			}
+			if w == nil {
+				id := m.saving.nextRun
+				m.saving.nextRun++
+				if w, err = storage.CreateRun(m.fs, m.dir, id, storage.RunOptions{SyncEvery: 8 << 20}); err != nil {
+					continue
+				}
+			}
+			err = w.Add(saved[i].q.log.id, storage.Record{
+				Seq: uint64(x.seq), Expiry: int64(x.expiry), Size: x.message.Size, Flags: uint8(x.message.Flags),
+				Priority: x.message.Priority, Bytes: m.pool.Bytes(x.message.Ref),
+			})
+		}
+		saved[i].messages = nil
+	}
+	if w == nil {
+		return nil, err
+	}
+	if err == nil {
+		run, err = w.Finish()
+	}
+	if err != nil {
+		_ = w.Abort() // a file that stays is deleted by the next start
+		return nil, err
+	}
+	return run, nil
+}
+
+// unload lets what is on disk now leave memory.
+func (m *machine) unload(saved []savedQueue) {
+	release := queue.Releaser{Pool: m.pool}
+	waiting := 0
+	m.mu.Lock()
+	for i := range saved {
+		q := saved[i].q
+		if m.queues[q.id] != q { // deleted meanwhile
+			continue
+		}
+		for j := range q.log.levels {
+			lv := &q.log.levels[j]
+			if lv.flushing > 0 {
+				q.log.change -= lv.recent.RemoveRange(0, lv.flushing, func(_ uint64, r *resident) { release.Add(r.message.Ref.Slab) })
+				lv.cold, lv.flushing = lv.flushing, 0
+			}
+		}
+		waiting += q.log.changed()
+	}
+	m.mu.Unlock()
+	release.Flush()
+	m.pool.ChargeMessages(waiting)
+}
+
+// stillAlive says what of a log may still be needed. Called with saving.mu held.
+func (m *machine) stillAlive(log storage.LogID, first, last uint64) iter.Seq2[uint64, uint64] {
+	living := m.saving.alive[log]
+	return func(yield func(uint64, uint64) bool) {
+		for r := range living.Within(queue.Seq(first), queue.Seq(last)) {
+			if !yield(uint64(r.First), uint64(r.Last)) {
+				return
+			}
+		}
+	}
+}
+
+// sweep deletes runs that nobody needs. Called with saving.mu held.
+func (m *machine) sweep() error {
+	m.disk.runs.Sweep(m.stillAlive)
+	dead := m.disk.runs.Dead()
+	if len(dead) == 0 {
+		return nil
+	}
+	var batch storage.Batch
+	for _, id := range dead {
+		batch.Delete(m.key('r', uint64(id)))
+	}
+	if err := m.db.Commit(&batch, true); err != nil {
+		return err
+	}
+	return m.disk.runs.Remove(dead...)
+}
+
+// compact copies runs forward of which less than half is alive.
+func (m *machine) compact(ctx context.Context) error {
+	s := &m.saving
+	for ctx.Err() == nil {
+		s.mu.Lock()
+		alive := maps.Clone(s.alive) // what is not alive never is again: an older look keeps too much
+		look := func(log storage.LogID, first, last uint64) iter.Seq2[uint64, uint64] {
+			return func(yield func(uint64, uint64) bool) {
+				for r := range alive[log].Within(queue.Seq(first), queue.Seq(last)) {
+					if !yield(uint64(r.First), uint64(r.Last)) {
+						return
+					}
+				}
+			}
+		}
+		victims := m.disk.runs.Victims(look, storage.VictimOptions{})
+		id := s.nextRun
+		if len(victims) > 0 {
+			s.nextRun++
+		}
+		s.mu.Unlock()
+		if len(victims) == 0 {
+			return nil
+		}
+		run, err := m.disk.runs.Compact(ctx, victims, id, look, storage.CompactOptions{Rate: compactRate})
+		if err != nil {
+			return err
+		}
+		s.mu.Lock()
+		var batch storage.Batch
+		for _, old := range victims {
+			batch.Delete(m.key('r', uint64(old)))
+		}
+		if run != nil {
+			batch.Set(m.key('r', uint64(id)), nil)
+		}
+		err = m.db.Commit(&batch, true)
+		if err == nil {
+			err = m.disk.runs.Replace(run, victims)
+		}
+		s.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Sync implements sm.IOnDiskStateMachine.
+func (m *machine) Sync() error {
+	_, err := m.checkpoint()
+	return err
+}
+
+// Open implements sm.IOnDiskStateMachine: the state is that of the last checkpoint.
+func (m *machine) Open(<-chan struct{}) (uint64, error) {
+	if m.disk.runs != nil { // loaded before the Raft engine was started, which would end the process for an error
+		return m.saving.index, nil
+	}
+	return m.load()
+}
+
+// load reads the last checkpoint.
+func (m *machine) load() (uint64, error) {
+	s := &m.saving
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.release.Pool = m.pool
+	s.alive = map[storage.LogID]queue.Living{}
+	s.nextRun = 1
+	fail := func(what string, err error) (uint64, error) {
+		return 0, fmt.Errorf("slot %d: %s: %w", m.slot, what, err)
+	}
+	state, err := m.db.Get(m.key('a', 0))
+	if err != nil {
+		return fail("state", err)
+	}
+	if state != nil {
+		if len(state) != 17 || state[0] != checkpointRecord {
+			return fail("state", errFormat)
+		}
+		s.index = binary.LittleEndian.Uint64(state[1:])
+		s.nextRun = storage.RunID(binary.LittleEndian.Uint64(state[9:]))
+	}
+	m.applied = s.index
+	if err := m.openRuns(); err != nil {
+		return fail("runs", err)
+	}
+	o, err := m.db.Get(m.key('o', 0))
+	if err != nil {
+		return fail("origins", err)
+	}
+	if o != nil {
+		r := reader{b: o}
+		version := r.octet()
+		m.now, m.lastLog = queue.Time(r.varint()), r.uvarint(maxUint64)
+		if version != checkpointRecord || r.bad {
+			return fail("origins", errFormat)
+		}
+		if m.origins, err = readOrigins(r.b); err != nil {
+			return fail("origins", err)
+		}
+	}
+	err = m.db.Iterate(m.key('q', 0)[:keyPrefixLen], func(key, value []byte) error {
+		if len(key) != keyPrefixLen+8 {
+			return errFormat
+		}
+		return m.restore(binary.BigEndian.Uint64(key[keyPrefixLen:]), value)
+	})
+	if err != nil {
+		return fail("queues", err)
+	}
+	return s.index, nil
+}
+
+func (m *machine) openRuns() error {
+	if err := m.fs.MkdirAll(m.dir); err != nil {
+		return err
+	}
+	var registered []storage.RunID
+	err := m.db.Iterate(m.key('r', 0)[:keyPrefixLen], func(key, _ []byte) error {
+		if len(key) == keyPrefixLen+8 {
+			registered = append(registered, storage.RunID(binary.BigEndian.Uint64(key[keyPrefixLen:])))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	runs, report, err := storage.OpenRunSet(m.fs, m.dir, registered, storage.RunSetOptions{})
+	if err != nil {
+		return err
+	}
+	for _, lost := range report.Lost {
+		runs.Close()
+		return fmt.Errorf("run %d: %w", lost.Run, lost.Err)
+	}
+	for _, id := range registered {
+		m.saving.nextRun = max(m.saving.nextRun, id+1)
+	}
+	m.disk.runs = runs
+	return nil
+}
+
+// restore makes a queue of what the database has of it.
+func (m *machine) restore(id uint64, value []byte) error {
+	r := reader{b: value}
+	version := r.octet()
+	q := &replica{id: id, local: m.locals[id], log: newSlotLog(r.uvarint(maxUint64), &m.disk)}
+	q.due = queue.Time(r.varint())
+	q.more = r.octet() != 0
+	q.taken, q.gotTaken = r.uvarint(maxUint64), r.uvarint(maxUint64)
+	q.config = r.config()
+	if version != checkpointRecord || r.bad {
+		return fmt.Errorf("queue %d: %w", id, errFormat)
+	}
+	for _, e := range m.disk.runs.Extents(q.log.id) {
+		last := queue.Seq(e.Last)
+		lv := q.log.level(last.Level())
+		lv.cold = max(lv.cold, placeOf(last))
+	}
+	var err error
+	if q.state, err = queue.RestoreSnapshot(queue.QuorumRules(), q.config, &q.log, r.b); err != nil {
+		return fmt.Errorf("queue %d: %w", id, err)
+	}
+	m.queues[id] = q
+	m.saving.alive[q.log.id] = q.state.Living(nil)
+	return nil
+}

@@ -1,0 +1,265 @@
+package quorum
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/warrenmq/warren/queue"
+)
+
+// A proposal is a batch of commands of one node, in the order in which they were given:
+//
+//	version u8 | at u64, ms | node u64 | boot u64 | number u64 | done u64 | commands, to the end
+//	command    kind u8 | queue uvarint | what the kind says
+//
+// All fixed numbers are little endian.
+const (
+	formatVersion = 1
+	headerLen     = 1 + 5*8
+)
+
+// kind says what a command does.
+type kind uint8
+
+const (
+	cmdBegin     kind = iota + 1 // nothing; the first batch of a boot must not be empty
+	cmdCreate                    // rules u8, config
+	cmdPublish                   // messages
+	cmdAttach                    // flags u8, prefetch uvarint, priority varint, timeout varint
+	cmdDetach                    // consumer uvarint, how u8
+	cmdSettle                    // consumer uvarint, outcome u8, ranges
+	cmdGet                       // consumer uvarint
+	cmdPurge                     //
+	cmdMayDelete                 // flags u8
+	cmdDelete                    //
+	cmdTick                      //
+	cmdContinue                  //
+	cmdBuried                    // ranges of Seqs
+)
+
+// errFormat is what errors about proposals, and about what a slot has written down, wrap: whoever wrote it was another
+// version, or it is damaged.
+var errFormat = errors.New("quorum: unknown format")
+
+// header is what stands before the commands of a batch.
+type header struct {
+	at   queue.Time
+	node uint64
+	boot uint64
+	// number is the batch's place in the sequence of its origin, from 1.
+	number uint64
+	// done says that results of batches up to this number will not be asked for again.
+	done uint64
+}
+
+func (h *header) put(b []byte) {
+	b[0] = formatVersion
+	for i, v := range [...]uint64{uint64(h.at), h.node, h.boot, h.number, h.done} {
+		binary.LittleEndian.PutUint64(b[1+8*i:], v)
+	}
+}
+
+// readHeader takes a proposal apart.
+func readHeader(b []byte) (h header, commands []byte, err error) {
+	if len(b) < headerLen {
+		return h, nil, fmt.Errorf("%w: a proposal of %d octets", errFormat, len(b))
+	}
+	if b[0] != formatVersion {
+		return h, nil, fmt.Errorf("%w: a proposal of version %d, this node knows %d", errFormat, b[0], formatVersion)
+	}
+	field := func(i int) uint64 { return binary.LittleEndian.Uint64(b[1+8*i:]) }
+	return header{queue.Time(field(0)), field(1), field(2), field(3), field(4)}, b[headerLen:], nil
+}
+
+func appendCommand(dst []byte, k kind, id uint64) []byte {
+	return binary.AppendUvarint(append(dst, byte(k)), id)
+}
+
+// publishLen is at most how many octets a publish takes besides the messages' bytes.
+func publishLen(messages int) int { return 1 + 10 + 10 + messages*(1+1+5+10+5) }
+
+// appendPublish appends a publish of messages whose bytes are in pool.
+//
+//	count uvarint | count × (flags u8 | priority u8 | size uvarint | TTL varint | length uvarint) | their bytes
+//
+// The size is that of body and properties, which both count towards x-max-length-bytes in a quorum queue.
+func appendPublish(dst []byte, id uint64, messages []queue.Message, pool *queue.Pool) []byte {
+	dst = appendCommand(dst, cmdPublish, id)
+	dst = binary.AppendUvarint(dst, uint64(len(messages)))
+	for i := range messages {
+		m := &messages[i]
+		dst = append(dst, byte(m.Flags), m.Priority)
+		dst = binary.AppendUvarint(dst, uint64(queue.Weight(pool.Bytes(m.Ref))))
+		dst = binary.AppendVarint(dst, m.TTL)
+		dst = binary.AppendUvarint(dst, uint64(m.Ref.Len))
+	}
+	for i := range messages {
+		dst = append(dst, pool.Bytes(messages[i].Ref)...)
+	}
+	return dst
+}
+
+// What a settle says beside the outcomes of package queue: what a consumer that does not acknowledge has taken, and a get.
+const (
+	outcomeTaken = queue.DiscardFailed + 1 + iota
+	outcomeGot
+)
+
+func appendSettle(dst []byte, id uint64, c queue.ConsumerID, o queue.Outcome, ids []queue.Range) []byte {
+	dst = appendCommand(dst, cmdSettle, id)
+	dst = binary.AppendUvarint(dst, uint64(c))
+	dst = append(dst, byte(o))
+	return appendRanges(dst, ids)
+}
+
+// appendRanges appends ascending ranges: their number, and for each how far it lies behind the last one, and its length.
+func appendRanges(dst []byte, rs []queue.Range) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(rs)))
+	last := uint64(0)
+	for _, r := range rs {
+		dst = binary.AppendUvarint(dst, r.First-last)
+		dst = binary.AppendUvarint(dst, r.Last-r.First)
+		last = r.Last
+	}
+	return dst
+}
+
+const (
+	attachGetter = 1 << iota
+	attachExclusive
+)
+
+const (
+	deleteIfUnused = 1 << iota
+	deleteIfEmpty
+)
+
+// maxConfig is at most how many octets limits take.
+const maxConfig = 96
+
+// appendConfig appends limits, behind their length so that later ones may be added.
+func appendConfig(dst []byte, c *queue.Config) []byte {
+	var b [maxConfig]byte
+	f := b[:0]
+	f = binary.AppendVarint(f, c.TTL)
+	f = binary.AppendVarint(f, c.MaxLength)
+	f = binary.AppendVarint(f, c.MaxBytes)
+	f = append(f, byte(c.Overflow))
+	f = binary.AppendVarint(f, c.DeliveryLimit)
+	f = append(f, octetOf(c.SingleActive)|octetOf(c.KeepDiscards)<<1, byte(c.DelayType))
+	f = binary.AppendVarint(f, c.DelayMin)
+	f = binary.AppendVarint(f, c.DelayMax)
+	f = binary.AppendVarint(f, c.ConsumerTimeout)
+	dst = binary.AppendUvarint(dst, uint64(len(f)))
+	return append(dst, f...)
+}
+
+func octetOf(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// reader takes values off b. What is not there or out of range is 0, and makes it bad.
+type reader struct {
+	b   []byte
+	bad bool
+}
+
+func (r *reader) fail() { r.bad, r.b = true, nil }
+
+func (r *reader) octet() byte {
+	if len(r.b) == 0 {
+		r.fail()
+		return 0
+	}
+	v := r.b[0]
+	r.b = r.b[1:]
+	return v
+}
+
+func (r *reader) uvarint(most uint64) uint64 {
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 || v > most {
+		r.fail()
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) varint() int64 {
+	v, n := binary.Varint(r.b)
+	if n <= 0 {
+		r.fail()
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) bytes(n uint64) []byte {
+	if n > uint64(len(r.b)) {
+		r.fail()
+		return nil
+	}
+	v := r.b[:n:n]
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) u64() uint64 {
+	if b := r.bytes(8); b != nil {
+		return binary.LittleEndian.Uint64(b)
+	}
+	return 0
+}
+
+const (
+	maxUint32 = 1<<32 - 1
+	maxUint64 = 1<<64 - 1
+)
+
+// command takes the next command's kind and queue.
+func (r *reader) command() (kind, uint64) { return kind(r.octet()), r.uvarint(maxUint64) }
+
+// messages appends the messages of a publish to dst, with Ref.Len set and nothing else of Ref, and returns their bytes.
+func (r *reader) messages(dst []queue.Message) ([]queue.Message, []byte) {
+	total := uint64(0)
+	for n := r.uvarint(uint64(len(r.b))); n > 0 && !r.bad; n-- {
+		m := queue.Message{Flags: queue.Flags(r.octet()), Priority: r.octet(), Size: uint32(r.uvarint(maxUint32)), TTL: r.varint()}
+		m.Ref.Len = uint32(r.uvarint(maxUint32))
+		total += uint64(m.Ref.Len)
+		dst = append(dst, m)
+	}
+	return dst, r.bytes(total)
+}
+
+// ranges appends ranges to dst.
+func (r *reader) ranges(dst []queue.Range) []queue.Range {
+	last := uint64(0)
+	for n := r.uvarint(uint64(len(r.b))); n > 0 && !r.bad; n-- {
+		first := last + r.uvarint(maxUint64-last)
+		last = first + r.uvarint(maxUint64-first)
+		dst = append(dst, queue.Range{First: first, Last: last})
+	}
+	return dst
+}
+
+// config takes limits. What a newer version has added is not understood, and therefore refused.
+func (r *reader) config() (c queue.Config) {
+	f := reader{b: r.bytes(r.uvarint(maxConfig))}
+	c.TTL, c.MaxLength, c.MaxBytes = f.varint(), f.varint(), f.varint()
+	c.Overflow = queue.Overflow(f.octet())
+	c.DeliveryLimit = f.varint()
+	flags := f.octet()
+	c.SingleActive, c.KeepDiscards = flags&1 != 0, flags&2 != 0
+	c.DelayType = queue.DelayType(f.octet())
+	c.DelayMin, c.DelayMax, c.ConsumerTimeout = f.varint(), f.varint(), f.varint()
+	if f.bad || len(f.b) > 0 || flags > 3 || c.Overflow > queue.RejectPublishDLX || c.DelayType > queue.DelayReturned {
+		r.fail()
+	}
+	return c
+}

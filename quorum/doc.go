@@ -1,0 +1,27 @@
+// Package quorum is quorum queues: many of them in each of a few Raft shards, the slots. It owns the Raft engine
+// (Dragonboat, which nothing else imports), the slots' state machines and what they keep on disk, and the way of a command
+// from a connection through the log to its effects. It never routes, and knows nothing of topology, channels and sockets;
+// the order of a queue's messages and what becomes of each is decided by package queue's State.
+//
+//	Queue ── commands ──► proposer ──► Raft log ──► machine ──► ring ──► dispatcher ──► Queue ──► outlets, confirms
+//
+// docs/design/cluster.md tells the whole.
+//
+// On disk, below the directory of Options:
+//
+//	log/        the Raft engine's own
+//	slot-N/     runs of slot N's messages (package storage)
+//
+// and in the node's database below k/:
+//
+//	k/slots           how many slots this node was made with, u64
+//	k/boot            how many times this node has started, u64
+//	k/cluster         the number under which the Raft engine knows its own kind, u64
+//	k/ S u16 /a       what slot S has applied, and its next run
+//	k/ S u16 /o       its origins
+//	k/ S u16 /q ID    a queue: limits, and the snapshot of its State
+//	k/ S u16 /r RUN   a run
+//
+// Locks, in the order in which they may be held together: a machine's, a Queue's, then those of outlets; a proposer's and a
+// ring's are leaves. Confirms, dead letters and wake-ups run without any.
+package quorum

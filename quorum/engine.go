@@ -1,0 +1,214 @@
+package quorum
+
+import (
+	"bytes"
+	"context"
+	"crypto/md5"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"github.com/lni/dragonboat/v4"
+	"github.com/lni/dragonboat/v4/config"
+	"github.com/lni/dragonboat/v4/logger"
+	"github.com/lni/dragonboat/v4/plugin/tan"
+	"github.com/lni/dragonboat/v4/raftio"
+	"github.com/lni/dragonboat/v4/raftpb"
+	sm "github.com/lni/dragonboat/v4/statemachine"
+)
+
+const (
+	// tick is the Raft engine's unit of time, in milliseconds.
+	tick = 50
+	// aloneElection is after how many ticks, or twice as many, a single voter elects itself: the least that the engine takes.
+	aloneElection = 3
+	// writeBuffer is how many octets the log writes without allocating memory for them; it has 16 such buffers.
+	writeBuffer = 2 << 20
+	// firstShard is the shard of slot 0; those below are for metadata and streams.
+	firstShard = 16
+)
+
+func shardOf(slot uint16) uint64 { return firstShard + uint64(slot) }
+
+// address is where a node is, for the Raft engine, which writes it down and never wants it changed: a name of our own
+// making, so that an operator may change his.
+func address(node uint64) string { return fmt.Sprintf("warren-%d:25672", node) }
+
+// openEngine starts the Raft engine on a directory, which is made if need be.
+func openEngine(dir string, node, cluster uint64, log *slog.Logger) (*dragonboat.NodeHost, error) {
+	quiet(log)
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, err
+	}
+	if err := adopt(dir); err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
+	logDB := config.GetTinyMemLogDBConfig()
+	logDB.KVWriteBufferSize = writeBuffer
+	return dragonboat.NewNodeHost(config.NodeHostConfig{
+		DeploymentID:   cluster,
+		NodeHostDir:    dir,
+		RTTMillisecond: tick,
+		RaftAddress:    address(node),
+		Expert: config.ExpertConfig{
+			LogDBFactory:     tan.Factory,
+			LogDB:            logDB,
+			Engine:           config.GetDefaultEngineConfig(),
+			TransportFactory: alone{},
+		},
+	})
+}
+
+// startReplica starts this node's replica of a slot.
+func startReplica(host *dragonboat.NodeHost, slot uint16, node uint64, m *machine) error {
+	return host.StartOnDiskReplica(map[uint64]dragonboat.Target{node: address(node)}, false,
+		func(uint64, uint64) sm.IOnDiskStateMachine { return m },
+		config.Config{
+			ReplicaID: node, ShardID: shardOf(slot),
+			ElectionRTT: aloneElection, HeartbeatRTT: 1, PreVote: true, CheckQuorum: true, OrderedConfigChange: true,
+			EntryCompressionType: config.NoCompression, SnapshotCompressionType: config.NoCompression,
+		})
+}
+
+// adopt has the Raft engine take a directory for its own under whatever name the host has now. The engine has no setting
+// for it: it asks the system for the name, keeps its files in a directory of that name, and writes the name down in a file,
+// where an empty one fits all.
+func adopt(dir string) error {
+	name, err := os.Hostname()
+	if err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var old []string
+	for _, e := range entries {
+		if e.IsDir() {
+			old = append(old, e.Name())
+		}
+	}
+	switch {
+	case len(old) > 1:
+		return fmt.Errorf("it holds the directories %q, and should hold one", old)
+	case len(old) == 1 && old[0] != name:
+		if err := os.Rename(filepath.Join(dir, old[0]), filepath.Join(dir, name)); err != nil {
+			return err
+		}
+	}
+	if err := forgetHost(filepath.Join(dir, "dragonboat.ds")); err != nil {
+		return err
+	}
+	return syncDir(dir)
+}
+
+// forgetHost takes the host's name out of the engine's file: 8 octets of checksum, then the status.
+func forgetHost(file string) error {
+	b, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var status raftpb.RaftDataStatus
+	if len(b) < 8 || !bytes.Equal(b[:8], statusSum(b[8:])) {
+		return fmt.Errorf("%s is damaged", file)
+	}
+	if err := status.Unmarshal(b[8:]); err != nil {
+		return fmt.Errorf("%s: %w", file, err)
+	}
+	if status.Hostname == "" {
+		return nil
+	}
+	status.Hostname = ""
+	data, err := status.Marshal()
+	if err != nil {
+		return err
+	}
+	next := file + ".next"
+	f, err := os.Create(next)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(statusSum(data), data...))
+	if err == nil {
+		err = f.Sync()
+	}
+	if e := f.Close(); err == nil {
+		err = e
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(next, file)
+}
+
+func statusSum(b []byte) []byte {
+	sum := md5.Sum(b)
+	return sum[8:]
+}
+
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	return d.Sync()
+}
+
+// alone is the transport of a node that has no peers: it opens no port.
+type alone struct{}
+
+var errAlone = errors.New("quorum: this node has no peers")
+
+func (alone) Create(config.NodeHostConfig, raftio.MessageHandler, raftio.ChunkHandler) raftio.ITransport {
+	return alone{}
+}
+func (alone) Validate(string) bool { return true }
+func (alone) Name() string         { return "alone" }
+func (alone) Start() error         { return nil }
+func (alone) Close() error         { return nil }
+func (alone) GetConnection(context.Context, string) (raftio.IConnection, error) {
+	return nil, errAlone
+}
+func (alone) GetSnapshotConnection(context.Context, string) (raftio.ISnapshotConnection, error) {
+	return nil, errAlone
+}
+
+// engineLog passes on what the Raft engine has to say, which is much, one level lower than it says it.
+type engineLog struct {
+	log *slog.Logger
+	pkg string
+}
+
+var quietOnce sync.Once
+
+// quiet has the engine log to the first log that it is called with: it has one for the whole process.
+func quiet(log *slog.Logger) {
+	quietOnce.Do(func() {
+		logger.SetLoggerFactory(func(pkg string) logger.ILogger { return engineLog{log, pkg} })
+	})
+}
+
+func (l engineLog) say(level slog.Level, format string, args []any) {
+	if l.log.Enabled(context.Background(), level) {
+		l.log.Log(context.Background(), level, fmt.Sprintf(format, args...), "raft", l.pkg)
+	}
+}
+
+func (engineLog) SetLevel(logger.LogLevel)              {}
+func (engineLog) Debugf(string, ...any)                 {}
+func (l engineLog) Infof(format string, args ...any)    { l.say(slog.LevelDebug, format, args) }
+func (l engineLog) Warningf(format string, args ...any) { l.say(slog.LevelDebug, format, args) }
+func (l engineLog) Errorf(format string, args ...any)   { l.say(slog.LevelWarn, format, args) }
+
+// Panicf ends the process: the engine counts on it.
+func (l engineLog) Panicf(format string, args ...any) {
+	l.say(slog.LevelError, format, args)
+	panic(fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,648 @@
+package quorum
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"time"
+
+	sm "github.com/lni/dragonboat/v4/statemachine"
+
+	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/storage"
+)
+
+// machine is the replicated state of a slot: its queues, and the origins whose batches it has applied. It implements
+// Dragonboat's IOnDiskStateMachine. The state depends on the entries alone; what is marked as local does not belong to it.
+type machine struct {
+	slot  uint16
+	fs    storage.FS
+	dir   string // of the runs
+	db    *storage.DB
+	pool  *queue.Pool
+	log   *slog.Logger
+	node  uint64           // this node, and
+	boot  uint64           // this start of it
+	ring  *ring            // local: what is to be done
+	due   func(queue.Time) // local: called with mu held when a queue has something due
+	full  func()           // local: called without locks when it is time for a checkpoint
+	retry time.Duration    // local: after which dead letters are sent again
+
+	mu      sync.Mutex // guards what follows
+	queues  map[uint64]*replica
+	origins origins
+	now     queue.Time        // of the last batch; never goes back
+	applied uint64            // index of the last entry
+	lastLog uint64            // name of a queue's log given out last
+	gone    []*replica        // queues deleted since the last checkpoint
+	locals  map[uint64]*Queue // local: those that metadata knows
+	live    bool              // local: entries are no longer those of earlier starts, which were carried out then
+	since   int64             // local: octets applied since the last checkpoint
+	held    int64             // local: octets of messages that came into memory since then
+	disk    diskMeta
+
+	saving saving
+
+	// Scratch of Update.
+	fx       queue.Effects
+	messages []queue.Message
+	ranges   []queue.Range
+	seqs     []queue.SeqRange
+	release  queue.Releaser
+	charge   int
+}
+
+// replica is one queue. Its log has a name of its own, counted by the slot: the id of a queue may come again, when a crash
+// took from metadata that it was given out, and the next one must not find on disk what the one before has left.
+type replica struct {
+	id      uint64
+	state   *queue.State
+	config  queue.Config
+	log     slotLog
+	due     queue.Time // when it has something due; 0: not known to have anything
+	more    bool       // it stopped at the limit of effects
+	changed bool       // since the last checkpoint
+	// Settled for consumers that do not acknowledge, and for such gets: the State knows neither.
+	taken, gotTaken uint64
+
+	local      *Queue // nil: metadata does not know it
+	ticking    bool   // local: a tick is on its way
+	continuing bool   // local: a continue is
+}
+
+// rulesVersion names the rules that queues are made with.
+const rulesVersion = 1
+
+func newMachine(slot uint16) *machine {
+	return &machine{slot: slot, queues: map[uint64]*replica{}, locals: map[uint64]*Queue{}}
+}
+
+// session is what the machine knows a consumer's owner by: the start of a node that it belongs to.
+func session(node, boot uint64) uint64 { return node<<32 | boot&maxUint32 }
+
+// Update implements sm.IOnDiskStateMachine. An error ends the process: the entry is of a format that this node does not
+// know, and to pass it over would make this replica differ from the others.
+func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
+	for i := range entries {
+		e := &entries[i]
+		m.mu.Lock()
+		last, err := m.apply(e.Index, e.Cmd)
+		full := m.wantsCheckpoint()
+		m.mu.Unlock()
+		if err != nil {
+			return nil, fmt.Errorf("slot %d, entry %d: %w", m.slot, e.Index, err)
+		}
+		e.Result.Value = last
+		if full {
+			m.full()
+		}
+	}
+	return entries, nil
+}
+
+// apply applies a batch, if it is the next one of its origin, and returns the number up to which that origin's batches are
+// applied.
+func (m *machine) apply(index uint64, entry []byte) (last uint64, err error) {
+	h, commands, err := readHeader(entry)
+	if err != nil {
+		return 0, err
+	}
+	m.applied = index
+	m.since += int64(len(entry))
+	mine := h.node == m.node && h.boot == m.boot
+	at, o := m.origins.find(h.node)
+	switch {
+	case o == nil || h.boot > o.boot:
+		if h.number != 1 {
+			return 0, nil
+		}
+		next := &origin{node: h.node, boot: h.boot}
+		if o == nil {
+			m.origins = append(m.origins, nil)
+			copy(m.origins[at+1:], m.origins[at:])
+		}
+		m.origins[at] = next
+	case h.boot < o.boot: // of a start that has ended
+		return 0, nil
+	case h.number <= o.last:
+		if mine && m.live {
+			m.answerAgain(o, h.number)
+		}
+		return o.last, nil
+	case h.number > o.last+1:
+		return o.last, nil
+	}
+	m.now = max(m.now, h.at)
+	var r *round
+	became := mine && !m.live
+	m.live = m.live || mine
+	if m.live {
+		r = m.ring.get()
+		r.mine, r.number = mine, h.number
+	}
+	if became {
+		m.takeOver(r)
+	}
+	if h.number == 1 {
+		m.endConsumers(r, h.node, h.boot)
+	}
+	o = m.origins[at]
+	o.last = h.number
+	o.forget(h.done)
+	var a answer
+	if r != nil {
+		a = r.answer
+	}
+	a.number = h.number
+	err = m.run(r, &a, commands, session(h.node, h.boot))
+	if len(a.results) > 0 || len(a.refused) > 0 {
+		o.answers = append(o.answers, a.kept())
+	}
+	m.release.Flush()
+	m.pool.ChargeMessages(m.charge)
+	m.charge = 0
+	if r != nil {
+		r.answer = a
+		m.ring.put(r)
+	}
+	return o.last, err
+}
+
+// kept is a copy for an origin.
+func (a *answer) kept() answer {
+	k := answer{number: a.number, results: append([]result(nil), a.results...), refused: append([]refusal(nil), a.refused...)}
+	for i := range k.results {
+		k.results[i].body = queue.Message{}
+	}
+	return k
+}
+
+// answerAgain gives the answer to a batch that was applied before.
+func (m *machine) answerAgain(o *origin, number uint64) {
+	r := m.ring.get()
+	r.mine, r.number = true, number
+	if a := o.answer(number); a != nil {
+		r.answer = a.kept()
+		for i := range r.answer.results {
+			r.ops = append(r.ops, op{kind: opResult, from: i})
+		}
+	}
+	m.ring.put(r)
+}
+
+// takeOver begins to carry out what queues want: until now that was for others, or for an earlier start.
+func (m *machine) takeOver(r *round) {
+	for _, q := range m.queues {
+		if q.local != nil { // the others when metadata has told of them
+			m.resume(r, q)
+		}
+	}
+}
+
+// resume begins to carry out what a queue wants, with what it has wanted for some time.
+func (m *machine) resume(r *round, q *replica) {
+	q.ticking, q.continuing = false, false
+	if q.due != 0 {
+		m.due(q.due)
+	}
+	m.goOn(r, q, q.more)
+	for d := range q.state.KeptDiscards() {
+		m.letters(r, q, []queue.Discarded{d})
+	}
+}
+
+// endConsumers returns what the consumers of earlier starts of a node hold.
+func (m *machine) endConsumers(r *round, node, boot uint64) {
+	for _, q := range m.queues {
+		m.fx.Reset()
+		q.state.DownWhere(m.now, func(s uint64) bool { return s>>32 == node && s&maxUint32 < boot&maxUint32 }, &m.fx)
+		m.carryOut(r, q)
+	}
+}
+
+// run runs the commands of a batch. r is nil where nothing is carried out.
+func (m *machine) run(r *round, a *answer, commands []byte, session uint64) error {
+	in := reader{b: commands}
+	var ordinal, publish uint32
+	result := func(x result) {
+		x.ordinal = ordinal
+		ordinal++
+		a.results = append(a.results, x)
+		if r != nil {
+			r.ops = append(r.ops, op{kind: opResult, from: len(a.results) - 1})
+		}
+	}
+	for len(in.b) > 0 {
+		k, id := in.command()
+		q := m.queues[id]
+		m.fx.Reset()
+		switch k {
+		case cmdBegin:
+			continue
+		case cmdPublish:
+			var bytes []byte
+			m.messages, bytes = in.messages(m.messages[:0])
+			if in.bad {
+				break
+			}
+			publish++
+			if q == nil { // it is gone, and that counts as taken care of
+				continue
+			}
+			m.keep(m.messages, bytes)
+			q.state.Publish(m.now, m.messages, &m.fx)
+			m.refused(a, publish-1)
+		case cmdSettle:
+			c, o := queue.ConsumerID(in.uvarint(maxUint32)), queue.Outcome(in.octet())
+			if m.ranges = in.ranges(m.ranges[:0]); o > outcomeGot {
+				in.fail()
+			}
+			if !in.bad && q != nil {
+				q.settle(m.now, c, m.ranges, o, &m.fx)
+			}
+		case cmdCreate:
+			if in.octet() != rulesVersion {
+				in.fail()
+			}
+			config := in.config()
+			if in.bad {
+				break
+			}
+			if q == nil {
+				q = m.create(id, config)
+			} else {
+				q.config = config
+				if q.local == nil && m.locals[id] != nil {
+					if q.local = m.locals[id]; r != nil {
+						m.resume(r, q)
+					}
+				}
+				q.state.Configure(m.now, config, &m.fx)
+			}
+		case cmdAttach:
+			flags, prefetch, priority, timeout := in.octet(), in.uvarint(maxUint32), in.varint(), in.varint()
+			switch {
+			case in.bad:
+			case q == nil:
+				result(resultOf(queue.ErrDeleted))
+			default:
+				c, err := q.state.Attach(m.now, queue.ConsumerSpec{
+					Session: session, Getter: flags&attachGetter != 0, Exclusive: flags&attachExclusive != 0,
+					Prefetch: uint32(prefetch), Priority: int32(priority), Timeout: timeout,
+				}, &m.fx)
+				x := resultOf(err)
+				x.count = uint64(c)
+				result(x)
+			}
+		case cmdDetach:
+			c, how := queue.ConsumerID(in.uvarint(maxUint32)), queue.Detachment(in.octet())
+			if in.bad {
+				break
+			}
+			if q != nil {
+				q.state.Detach(m.now, c, how, &m.fx)
+				m.carryOut(r, q)
+				m.fx.Reset()
+			}
+			result(resultOf(nil))
+			continue
+		case cmdGet:
+			c := queue.ConsumerID(in.uvarint(maxUint32))
+			if in.bad {
+				break
+			}
+			result(m.get(r, q, c))
+		case cmdPurge:
+			var x uint64
+			if q != nil {
+				x = q.state.Purge(m.now, &m.fx)
+			}
+			y := resultOf(nil)
+			y.count = x
+			result(y)
+		case cmdMayDelete:
+			flags := in.octet()
+			if in.bad {
+				break
+			}
+			n, err := mayDelete(q, flags)
+			x := resultOf(err)
+			x.count = n
+			result(x)
+			continue
+		case cmdDelete:
+			if q != nil {
+				m.delete(r, q)
+			}
+			continue
+		case cmdTick:
+			if q != nil {
+				q.ticking = false
+				q.state.Tick(m.now, &m.fx)
+			}
+		case cmdContinue:
+			if q != nil {
+				q.continuing = false
+				q.state.Continue(m.now, &m.fx)
+			}
+		case cmdBuried:
+			m.ranges = in.ranges(m.ranges[:0])
+			if !in.bad && q != nil {
+				m.seqs = m.seqs[:0]
+				for _, x := range m.ranges {
+					m.seqs = append(m.seqs, queue.SeqRange{First: queue.Seq(x.First), Last: queue.Seq(x.Last)})
+				}
+				q.state.Buried(m.now, m.seqs, &m.fx)
+			}
+		default:
+			return fmt.Errorf("%w: a command of kind %d", errFormat, k)
+		}
+		if in.bad {
+			return fmt.Errorf("%w: a command of kind %d makes no sense", errFormat, k)
+		}
+		if q != nil {
+			m.carryOut(r, q)
+		}
+	}
+	return nil
+}
+
+func resultOf(err error) result { return result{code: codeOf(err)} }
+
+// settle applies an outcome, one of this package included.
+func (q *replica) settle(now queue.Time, c queue.ConsumerID, ids []queue.Range, o queue.Outcome, fx *queue.Effects) {
+	before := q.state.Stats().Acked
+	switch o {
+	case outcomeTaken:
+		q.state.Settle(now, c, ids, queue.Ack, fx)
+		q.taken += q.state.Stats().Acked - before
+	case outcomeGot:
+		q.state.Settle(now, c, ids, queue.Ack, fx)
+		q.gotTaken += q.state.Stats().Acked - before
+	default:
+		q.state.Settle(now, c, ids, o, fx)
+	}
+}
+
+// stats are the State's, with those who do not acknowledge told apart.
+func (q *replica) stats() queue.Stats {
+	st := q.state.Stats()
+	st.Delivered -= q.taken
+	st.DeliveredNoAck += q.taken
+	st.Got -= q.gotTaken
+	st.GotNoAck += q.gotTaken
+	st.Acked -= q.taken + q.gotTaken
+	return st
+}
+
+// create makes a queue.
+func (m *machine) create(id uint64, config queue.Config) *replica {
+	m.lastLog++
+	q := &replica{id: id, config: config, local: m.locals[id], log: newSlotLog(m.lastLog, &m.disk)}
+	q.state = queue.New(queue.QuorumRules(), config, &q.log)
+	m.queues[id] = q
+	return q
+}
+
+// keep copies the bytes of messages into the pool, which is the one copy that stays.
+func (m *machine) keep(ms []queue.Message, b []byte) {
+	m.held += int64(len(b))
+	for len(ms) > 0 {
+		n, size := 0, 0
+		for ; n < len(ms) && (n == 0 || size+int(ms[n].Ref.Len) <= queue.SlabSize/4); n++ {
+			size += int(ms[n].Ref.Len)
+		}
+		ref, dst := m.pool.Room(size, n)
+		copy(dst, b[:size])
+		for i := range ms[:n] {
+			ms[i].Ref.Slab, ms[i].Ref.Off = ref.Slab, ref.Off
+			ref.Off += ms[i].Ref.Len
+		}
+		ms, b = ms[n:], b[size:]
+	}
+}
+
+// refused notes which messages of a publish were not taken.
+func (m *machine) refused(a *answer, publish uint32) {
+	for _, i := range m.fx.Refused {
+		m.release.Add(m.messages[i].Ref.Slab)
+		a.refused = append(a.refused, refusal{publish, i})
+	}
+	for i := range m.fx.Discards {
+		if d := &m.fx.Discards[i]; d.Direct >= 0 {
+			a.refused = append(a.refused, refusal{publish, uint32(d.Direct)})
+		}
+	}
+}
+
+// get is basic.get: whether the message must be acknowledged is up to the queue that asks.
+func (m *machine) get(r *round, q *replica, c queue.ConsumerID) (x result) {
+	if q == nil {
+		return x
+	}
+	d, ok := q.state.Get(m.now, c, false, &m.fx)
+	if !ok {
+		return x
+	}
+	x.got, x.count = d, q.state.Stats().Ready
+	if r != nil && r.mine {
+		if body, ok := q.log.find(d.Seq); ok {
+			m.pool.Hold(body.Ref.Slab, 1)
+			x.body = body
+		}
+	}
+	return x
+}
+
+// mayDelete is how many messages would go with a queue, or why it must stay.
+func mayDelete(q *replica, flags byte) (uint64, error) {
+	if q == nil {
+		return 0, nil
+	}
+	switch st := q.state.Stats(); {
+	case flags&deleteIfEmpty != 0 && st.Ready > 0:
+		return 0, queue.ErrNotEmpty
+	case flags&deleteIfUnused != 0 && st.Consumers > 0:
+		return 0, queue.ErrInUse
+	default:
+		return st.Ready, nil
+	}
+}
+
+// delete ends a queue. What it has on disk goes with the sweep after the next checkpoint.
+func (m *machine) delete(r *round, q *replica) {
+	q.log.each(func(msg *queue.Message) { m.release.Add(msg.Ref.Slab) })
+	m.charge -= q.log.len()
+	delete(m.queues, q.id)
+	// What an earlier start deleted may still be declared, since the node did not live to say so: then it is made again. Or
+	// a crash took from metadata that the id had been given out, and it was given out again.
+	if r != nil && q.local != nil && m.locals[q.id] == q.local {
+		delete(m.locals, q.id)
+	}
+	m.gone = append(m.gone, q)
+	if r != nil && q.local != nil {
+		r.ops = append(r.ops, op{kind: opDeleted, queue: q.local})
+	}
+}
+
+// carryOut does what the effects of a command ask for in memory, and puts the rest into the round.
+func (m *machine) carryOut(r *round, q *replica) {
+	fx := &m.fx
+	q.changed = true
+	if q.local == nil {
+		r = nil
+	}
+	if r != nil && len(fx.Deliver) > 0 {
+		m.deliver(r, q, fx.Deliver)
+	}
+	for _, x := range fx.Removed {
+		q.log.remove(x, func(_ queue.Seq, msg *queue.Message) { m.release.Add(msg.Ref.Slab) })
+	}
+	if len(fx.Discards) > 0 {
+		m.discard(r, q, fx.Discards)
+	}
+	m.charge += q.log.changed()
+	q.due, q.more = fx.Due, fx.More
+	if r == nil {
+		return
+	}
+	if len(fx.Kept) > 0 {
+		m.letters(r, q, fx.Kept)
+	}
+	for _, x := range fx.TimedOut {
+		r.ops = append(r.ops, op{kind: opTimedOut, queue: q.local, consumer: x.Consumer, ids: x.Range})
+	}
+	for _, c := range fx.Cancel {
+		r.ops = append(r.ops, op{kind: opCancel, queue: q.local, consumer: c})
+	}
+	for _, x := range fx.Activity {
+		r.ops = append(r.ops, op{kind: opActivity, queue: q.local, consumer: x.Consumer, active: x.Active})
+	}
+	if q.due != 0 {
+		m.due(q.due)
+	}
+	m.goOn(r, q, fx.More)
+}
+
+// goOn has a continue proposed if there is more to do and none is on its way.
+func (m *machine) goOn(r *round, q *replica, more bool) {
+	if more && !q.continuing && q.local != nil {
+		q.continuing = true
+		r.ops = append(r.ops, op{kind: opContinue, queue: q.local})
+	}
+}
+
+// deliver puts deliveries into a round, with references to those messages that are in memory.
+func (m *machine) deliver(r *round, q *replica, ds []queue.Delivery) {
+	var slab uint32
+	held := 0
+	last := -1 // index of the op being extended
+	for i := range ds {
+		d := &ds[i]
+		x := delivery{seq: d.Seq, id: d.ID, acquired: d.Acquired, failed: d.Failed, redelivered: d.Redelivered}
+		if x.message, x.held = q.log.find(d.Seq); x.held {
+			if at := x.message.Ref.Slab; at != slab && held > 0 {
+				m.pool.Hold(slab, held)
+				held = 0
+			}
+			slab = x.message.Ref.Slab
+			held++
+		}
+		if last < 0 || r.ops[last].consumer != d.Consumer {
+			last = len(r.ops)
+			r.ops = append(r.ops, op{kind: opDeliver, queue: q.local, consumer: d.Consumer, from: len(r.deliveries)})
+		}
+		r.deliveries = append(r.deliveries, x)
+		r.ops[last].to = len(r.deliveries)
+	}
+	if held > 0 {
+		m.pool.Hold(slab, held)
+	}
+}
+
+// discard takes what is dead-lettered or dropped out of memory, and puts it into the round if somebody wants it.
+func (m *machine) discard(r *round, q *replica, ds []queue.Discarded) {
+	wanted := r != nil && q.local.dead != nil && q.local.dead.Wanted()
+	from := 0
+	if wanted {
+		from = len(r.letters)
+	}
+	for _, d := range ds {
+		if d.Direct >= 0 {
+			msg := m.messages[d.Direct]
+			if wanted {
+				r.letters = append(r.letters, letter{DeadLetter: queue.DeadLetter{Message: msg, Reason: d.Reason, Failed: d.Failed}, failures: d.Failures})
+			} else {
+				m.release.Add(msg.Ref.Slab)
+			}
+			continue
+		}
+		next := d.First // what is not in memory is on disk
+		cold := func(first, last queue.Seq) {
+			if wanted && first <= last {
+				r.letters = append(r.letters, letter{DeadLetter: queue.DeadLetter{Reason: d.Reason, Failed: d.Failed}, failures: d.Failures, log: q.log.id, seqs: queue.SeqRange{First: first, Last: last}, cold: true})
+			}
+		}
+		q.log.remove(d.SeqRange, func(seq queue.Seq, msg *queue.Message) {
+			if !wanted {
+				m.release.Add(msg.Ref.Slab)
+				return
+			}
+			cold(next, seq-1)
+			next = seq + 1
+			r.letters = append(r.letters, letter{DeadLetter: queue.DeadLetter{Message: *msg, Reason: d.Reason, Failed: d.Failed}, failures: d.Failures})
+		})
+		cold(next, d.Last)
+	}
+	if wanted && len(r.letters) > from {
+		r.ops = append(r.ops, op{kind: opLetters, queue: q.local, from: from, to: len(r.letters)})
+	}
+}
+
+// letters puts dead letters that stay in the queue until they have arrived into the round.
+func (m *machine) letters(r *round, q *replica, ds []queue.Discarded) {
+	from := len(r.letters)
+	for _, d := range ds {
+		for seq := d.First; seq <= d.Last; seq++ {
+			x := letter{DeadLetter: queue.DeadLetter{Reason: d.Reason, Failed: d.Failed}, failures: d.Failures, log: q.log.id, seqs: queue.SeqRange{First: seq, Last: seq}, kept: true}
+			if msg, ok := q.log.find(seq); ok {
+				m.pool.Hold(msg.Ref.Slab, 1)
+				x.Message = msg
+			} else {
+				x.cold = true
+			}
+			if n := len(r.letters); x.cold && n > from && r.letters[n-1].cold && r.letters[n-1].seqs.Last+1 == seq && r.letters[n-1].DeadLetter == x.DeadLetter && r.letters[n-1].failures == d.Failures {
+				r.letters[n-1].seqs.Last = seq
+				continue
+			}
+			r.letters = append(r.letters, x)
+		}
+	}
+	if n := len(r.ops); n > 0 && r.ops[n-1].kind == opLetters && r.ops[n-1].queue == q.local && r.ops[n-1].to == from && r.letters[from-1].kept {
+		r.ops[n-1].to = len(r.letters)
+		return
+	}
+	r.ops = append(r.ops, op{kind: opLetters, queue: q.local, from: from, to: len(r.letters)})
+}
+
+// Lookup implements sm.IOnDiskStateMachine. Nothing is asked that way.
+func (m *machine) Lookup(any) (any, error) { return nil, nil }
+
+// errStream says that a slot cannot be copied to another node yet.
+var errStream = fmt.Errorf("quorum: a slot has one replica")
+
+// PrepareSnapshot implements sm.IOnDiskStateMachine.
+func (m *machine) PrepareSnapshot() (any, error) { return nil, errStream }
+
+// SaveSnapshot implements sm.IOnDiskStateMachine.
+func (m *machine) SaveSnapshot(any, io.Writer, <-chan struct{}) error { return errStream }
+
+// RecoverFromSnapshot implements sm.IOnDiskStateMachine.
+func (m *machine) RecoverFromSnapshot(io.Reader, <-chan struct{}) error { return errStream }
+
+// Close implements sm.IOnDiskStateMachine.
+func (m *machine) Close() error {
+	m.disk.runs.Close()
+	return nil
+}

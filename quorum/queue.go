@@ -1,0 +1,308 @@
+package quorum
+
+import (
+	"encoding/binary"
+	"sync"
+
+	"github.com/warrenmq/warren/queue"
+)
+
+// Queue is a quorum queue as this node's connections see it. It implements queue.Queue: commands go into the log, and what
+// becomes of them is reported when they have been applied, on another goroutine.
+type Queue struct {
+	id   uint64
+	slot *slot
+	dead queue.DeadLetters
+
+	mu        sync.Mutex // guards what follows; outlets lock under it
+	consumers map[queue.ConsumerID]*consumer
+}
+
+// consumer is a consumer or getter of this node.
+type consumer struct {
+	queue *Queue
+	id    queue.ConsumerID
+	out   queue.Outlet
+	noAck bool
+
+	// Guarded by queue.mu.
+	pending []pending     // handed out by the machine, not offered yet
+	taken   []queue.Range // offered, to be settled for it
+	blocked bool          // its outlet is full, until Ready
+	posted  bool          // the dispatcher will look at it
+	gone    bool          // gets nothing more
+}
+
+// pending is a delivery that waits for room, without the message.
+type pending struct {
+	seq              queue.Seq
+	id               queue.DeliveryID
+	acquired, failed uint32
+	redelivered      bool
+}
+
+func pendingOf(d *delivery) pending {
+	return pending{d.seq, d.id, d.acquired, d.failed, d.redelivered}
+}
+
+func (p *pending) delivery() delivery {
+	return delivery{seq: p.seq, id: p.id, acquired: p.acquired, failed: p.failed, redelivered: p.redelivered}
+}
+
+// Publish implements queue.Queue.
+func (q *Queue) Publish(b *queue.Batch, w *queue.Wake) {
+	ms := b.Messages
+	release := queue.Releaser{Pool: q.slot.pool}
+	for from := 0; from < len(ms); {
+		to, octets := from, 0
+		for ; to < len(ms) && (to == from || octets+int(ms[to].Ref.Len) <= maxBatch); to++ {
+			octets += int(ms[to].Ref.Len)
+		}
+		part := ms[from:to]
+		taken := q.slot.proposer.add(func(x *batch) {
+			if free := cap(x.buf) - len(x.buf); free < publishLen(len(part))+octets {
+				grown := make([]byte, len(x.buf), max(2*cap(x.buf), len(x.buf)+publishLen(len(part))+octets))
+				copy(grown, x.buf)
+				x.buf = grown
+			}
+			x.buf = appendPublish(x.buf, q.id, part, q.slot.pool)
+			p := published{confirms: b.Confirms, from: len(x.numbers)}
+			if sabotageConfirm {
+				p.confirms = nil
+			}
+			if b.Confirms != nil {
+				for i := from; i < to; i++ {
+					n := queue.Range{First: b.Numbers[i], Last: b.Numbers[i]}
+					if k := len(x.numbers); k > p.from {
+						x.numbers = appendRange(x.numbers, n)
+					} else {
+						x.numbers = append(x.numbers, n)
+					}
+				}
+			}
+			p.to = len(x.numbers)
+			x.publishes = append(x.publishes, p)
+		})
+		if sabotageConfirm && taken && b.Confirms != nil {
+			b.Confirms.Settled(rangesOf(b.Numbers[from:to]), true, w)
+		}
+		if !taken && b.Confirms != nil {
+			b.Confirms.Settled(rangesOf(b.Numbers[from:to]), false, w)
+		}
+		from = to
+	}
+	for i := range ms {
+		release.Add(ms[i].Ref.Slab)
+	}
+	release.Flush()
+}
+
+func rangesOf(numbers []uint64) (rs []queue.Range) {
+	for _, n := range numbers {
+		rs = appendRange(rs, queue.Range{First: n, Last: n})
+	}
+	return rs
+}
+
+// ask adds a command that has an answer. When the node is going down there is none.
+func (q *Queue) ask(k kind, rest func(dst []byte) []byte, answer func(*dispatcher, *result)) {
+	q.slot.proposer.add(func(b *batch) {
+		b.buf = appendCommand(b.buf, k, q.id)
+		if rest != nil {
+			b.buf = rest(b.buf)
+		}
+		b.waiters = append(b.waiters, answer)
+	})
+}
+
+// propose adds a command that has nothing more to say and no answer.
+func (q *Queue) propose(k kind) {
+	q.slot.proposer.add(func(b *batch) { b.buf = appendCommand(b.buf, k, q.id) })
+}
+
+// Attach implements queue.Queue. Errors: queue.ErrDeleted, queue.ErrExclusive.
+func (q *Queue) Attach(spec queue.ConsumerSpec, out queue.Outlet, w *queue.Wake, done func(queue.ConsumerID, error)) {
+	var flags byte
+	if spec.Getter {
+		flags |= attachGetter
+	}
+	if spec.Exclusive {
+		flags |= attachExclusive
+	}
+	prefetch, timeout := spec.Prefetch, spec.Timeout
+	if spec.NoAck { // it has no deadline for what it does not acknowledge
+		prefetch, timeout = 0, -1
+	}
+	q.ask(cmdAttach, func(dst []byte) []byte {
+		dst = append(dst, flags)
+		dst = binary.AppendUvarint(dst, uint64(prefetch))
+		dst = binary.AppendVarint(dst, int64(spec.Priority))
+		return binary.AppendVarint(dst, timeout)
+	}, func(d *dispatcher, r *result) {
+		id := queue.ConsumerID(r.count)
+		if err := r.code.err(); err != nil {
+			done(0, err)
+			return
+		}
+		q.mu.Lock()
+		q.consumers[id] = &consumer{queue: q, id: id, out: out, noAck: spec.NoAck}
+		q.mu.Unlock()
+		done(id, nil)
+	})
+}
+
+// Detach implements queue.Queue.
+func (q *Queue) Detach(id queue.ConsumerID, how queue.Detachment, w *queue.Wake, done func()) {
+	q.ask(cmdDetach, func(dst []byte) []byte {
+		return append(binary.AppendUvarint(dst, uint64(id)), byte(how))
+	}, func(d *dispatcher, _ *result) {
+		if c := q.forget(id); c != nil {
+			d.settleTaken(c)
+			if how == queue.Cancel && len(c.pending) > 0 { // nobody will ever see them
+				var back []queue.Range
+				for i := range c.pending {
+					back = appendRange(back, queue.Range{First: c.pending[i].id, Last: c.pending[i].id})
+				}
+				q.settle(id, back, queue.Return)
+			}
+		}
+		done()
+	})
+}
+
+// forget takes a consumer out: nothing more is offered to it. It returns nil if there is none.
+func (q *Queue) forget(id queue.ConsumerID) *consumer {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c := q.consumers[id]
+	if c != nil {
+		c.gone = true
+		delete(q.consumers, id)
+	}
+	return c
+}
+
+// end takes all consumers out, and returns those that are not getters.
+func (q *Queue) end() (cs []*consumer) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for id, c := range q.consumers {
+		c.gone = true
+		delete(q.consumers, id)
+		if c.out != nil {
+			cs = append(cs, c)
+		}
+	}
+	return cs
+}
+
+// activity tells a consumer whether it is the active one.
+func (q *Queue) activity(id queue.ConsumerID, active bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if c := q.consumers[id]; c != nil && c.out != nil {
+		c.out.Activity(active)
+	}
+}
+
+// Ready implements queue.Queue.
+func (q *Queue) Ready(id queue.ConsumerID, w *queue.Wake) {
+	q.mu.Lock()
+	c := q.consumers[id]
+	if c == nil {
+		q.mu.Unlock()
+		return
+	}
+	c.blocked = false
+	post := len(c.pending) > 0 && !c.posted
+	c.posted = c.posted || post
+	q.mu.Unlock()
+	if post {
+		q.slot.machine.ring.post(c)
+	}
+}
+
+// Get implements queue.Queue.
+func (q *Queue) Get(id queue.ConsumerID, noAck bool, w *queue.Wake, done func(queue.Offered, uint64, bool)) {
+	q.ask(cmdGet, func(dst []byte) []byte { return binary.AppendUvarint(dst, uint64(id)) }, func(d *dispatcher, r *result) {
+		if r.got.Seq == 0 {
+			done(queue.Offered{}, 0, false)
+			return
+		}
+		x := delivery{
+			seq: r.got.Seq, id: r.got.ID, acquired: r.got.Acquired, failed: r.got.Failed, redelivered: r.got.Redelivered,
+			message: r.body, held: r.body.Ref.Len > 0,
+		}
+		if !x.held {
+			ds, _, err := d.fetch(q, []pending{pendingOf(&x)})
+			if err != nil {
+				q.settle(id, []queue.Range{{First: x.id, Last: x.id}}, queue.Return)
+				done(queue.Offered{}, 0, false)
+				return
+			}
+			x = ds[0]
+		}
+		if noAck || !x.held { // a message that is damaged goes, too
+			q.settle(id, []queue.Range{{First: x.id, Last: x.id}}, outcomeGot)
+		}
+		if x.held {
+			x.message = d.outward(x.message)
+		}
+		done(queue.Offered{Message: x.message, ID: x.id, Redelivered: x.redelivered, Acquired: x.acquired, Failed: x.failed}, r.count, x.held)
+	})
+}
+
+// Settle implements queue.Queue.
+func (q *Queue) Settle(id queue.ConsumerID, ids []queue.Range, o queue.Outcome, w *queue.Wake) {
+	q.settle(id, ids, o)
+}
+
+func (q *Queue) settle(id queue.ConsumerID, ids []queue.Range, o queue.Outcome) {
+	if len(ids) == 0 {
+		return
+	}
+	q.slot.proposer.add(func(b *batch) { b.buf = appendSettle(b.buf, q.id, id, o, ids) })
+}
+
+// Purge implements queue.Queue.
+func (q *Queue) Purge(w *queue.Wake, done func(uint64)) {
+	q.ask(cmdPurge, nil, func(_ *dispatcher, r *result) { done(r.count) })
+}
+
+// Configure implements queue.Queue.
+func (q *Queue) Configure(c queue.Config, w *queue.Wake) { q.create(c) }
+
+// create has the queue made, or given other limits.
+func (q *Queue) create(c queue.Config) {
+	q.slot.proposer.add(func(b *batch) {
+		b.buf = appendConfig(append(appendCommand(b.buf, cmdCreate, q.id), rulesVersion), &c)
+	})
+}
+
+// Delete implements queue.Queue: the queue stays as it is until Forget.
+func (q *Queue) Delete(ifUnused, ifEmpty bool, w *queue.Wake, done func(uint64, error)) {
+	var flags byte
+	if ifUnused {
+		flags |= deleteIfUnused
+	}
+	if ifEmpty {
+		flags |= deleteIfEmpty
+	}
+	q.ask(cmdMayDelete, func(dst []byte) []byte { return append(dst, flags) }, func(_ *dispatcher, r *result) {
+		done(r.count, r.code.err())
+	})
+}
+
+// Forget implements queue.Queue.
+func (q *Queue) Forget(*queue.Wake) { q.propose(cmdDelete) }
+
+// Stats implements queue.Queue.
+func (q *Queue) Stats() queue.Stats {
+	m := q.slot.machine
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r := m.queues[q.id]; r != nil {
+		return r.stats()
+	}
+	return queue.Stats{}
+}

@@ -1,0 +1,175 @@
+package quorum
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/lni/dragonboat/v4"
+	"github.com/lni/dragonboat/v4/client"
+
+	"github.com/warrenmq/warren/queue"
+)
+
+// checkpointAge is how long something may stay in the log only, while nothing else calls for a checkpoint.
+const checkpointAge = 5 * time.Minute
+
+// slot is one Raft shard with its queues, and this node's way into it and out of it.
+type slot struct {
+	number     uint16
+	pool       *queue.Pool
+	clock      *queue.Clock
+	log        *slog.Logger
+	machine    *machine
+	proposer   *proposer
+	dispatcher *dispatcher
+
+	appointment queue.Appointment // guarded by machine.mu
+	keep        chan struct{}     // the keeper has something to look at; one slot
+	swept       chan struct{}     // the compactor has; one slot
+	quit        chan struct{}
+	running     sync.WaitGroup
+
+	host *dragonboat.NodeHost // set by start
+	user dragonboat.INodeUser
+	noop *client.Session
+}
+
+// newSlot makes a slot that gathers commands until it is started. block is told when publishers shall rest.
+func newSlot(m *machine, clock *queue.Clock, block func(bool)) *slot {
+	s := &slot{number: m.slot, pool: m.pool, clock: clock, log: m.log, machine: m, keep: make(chan struct{}, 1), swept: make(chan struct{}, 1), quit: make(chan struct{})}
+	m.ring = newRing()
+	m.due = func(at queue.Time) { clock.Set(&s.appointment, s, at) }
+	m.full = s.wakeKeeper
+	s.proposer = newProposer(m.node, m.boot, m.pool, clock.Now, s, block)
+	s.dispatcher = newDispatcher(m, s.proposer)
+	s.proposer.add(func(b *batch) { b.buf = appendCommand(b.buf, cmdBegin, 0) }) // the first of this start
+	return s
+}
+
+func (s *slot) wakeKeeper() {
+	select {
+	case s.keep <- struct{}{}:
+	default:
+	}
+}
+
+// start begins to propose. The replica has been started.
+func (s *slot) start(host *dragonboat.NodeHost) error {
+	user, err := host.GetNodeUser(shardOf(s.number))
+	if err != nil {
+		return err
+	}
+	s.host, s.user, s.noop = host, user, host.GetNoOPSession(shardOf(s.number))
+	s.running.Add(4)
+	go func() { defer s.running.Done(); s.proposer.run(s.quit) }()
+	go func() { defer s.running.Done(); s.dispatcher.run(s.quit) }()
+	go func() { defer s.running.Done(); s.keeper() }()
+	go func() { defer s.running.Done(); s.compactor() }()
+	return nil
+}
+
+// propose implements engine.
+func (s *slot) propose(b []byte, timeout time.Duration) (*dragonboat.RequestState, error) {
+	return s.user.Propose(s.noop, b, timeout)
+}
+
+// Tick implements queue.Ticker: something in some queue is due.
+func (s *slot) Tick(now queue.Time) {
+	m := s.machine
+	var due []*Queue
+	next := queue.Time(0)
+	m.mu.Lock()
+	for _, q := range m.queues {
+		switch {
+		case q.due == 0 || q.local == nil || q.ticking:
+		case q.due <= now:
+			q.ticking = true
+			due = append(due, q.local)
+		case next == 0 || q.due < next:
+			next = q.due
+		}
+	}
+	s.clock.Set(&s.appointment, s, next)
+	m.mu.Unlock()
+	for _, q := range due {
+		q.propose(cmdTick)
+	}
+}
+
+// keeper makes checkpoints and has the log cut behind them.
+func (s *slot) keeper() {
+	timer := time.NewTicker(checkpointAge)
+	defer timer.Stop()
+	for {
+		select {
+		case <-s.quit:
+			return
+		case <-s.keep:
+		case <-timer.C:
+		}
+		index, err := s.machine.checkpoint()
+		if err != nil {
+			s.log.Error("messages of quorum queues could not be moved to disk; it will be tried again", "error", err.Error())
+			continue
+		}
+		if err := s.cutLog(index); err != nil {
+			s.log.Warn("the log of a slot was not cut", "slot", s.number, "error", err.Error())
+		}
+		select {
+		case s.swept <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// compactor copies runs forward, beside the keeper, which must not wait for it.
+func (s *slot) compactor() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	go func() { <-s.quit; cancel() }()
+	for {
+		select {
+		case <-s.quit:
+			return
+		case <-s.swept:
+		}
+		if err := s.machine.compact(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("a run of a slot was not copied", "slot", s.number, "error", err.Error())
+		}
+	}
+}
+
+// cutLog lets go of the log up to an index that a checkpoint has included.
+func (s *slot) cutLog(index uint64) error {
+	if index < 2 {
+		return nil
+	}
+	state, err := s.host.RequestSnapshot(shardOf(s.number), dragonboat.SnapshotOption{OverrideCompactionOverhead: true, CompactionIndex: index - 1}, time.Minute)
+	if err != nil {
+		return err
+	}
+	defer state.Release()
+	select {
+	case r := <-state.ResultC():
+		if !r.Completed() && !r.Rejected() && !r.Aborted() { // rejected: there is one of this index
+			return errors.New("no snapshot was made")
+		}
+	case <-s.quit:
+	}
+	return nil
+}
+
+// stop ends the goroutines of the slot, when what was commanded has been done or it takes too long.
+func (s *slot) stop(patience time.Duration) {
+	if s.host == nil {
+		return
+	}
+	if !s.proposer.drain(patience) {
+		s.log.Warn("a slot stops with commands that were not applied: they were not confirmed", "slot", s.number)
+	}
+	close(s.quit)
+	s.running.Wait()
+}
