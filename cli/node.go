@@ -137,6 +137,7 @@ func (n *node) serve(ctx context.Context, cfg config.Config, version string, mem
 		DefaultQueueType: cfg.DefaultQueueType, AuthMechanisms: cfg.AuthMechanisms, Listeners: n.shownListeners,
 		MemoryLimit: cfg.MemoryWatermark.Bytes(memory), DiskLimit: cfg.DiskFreeLimit.Bytes(memory), ConnectionMax: cfg.ConnectionMax,
 		DataDir: cfg.DataDir, ConfigFiles: some(cfg.File), LogFiles: some(cfg.Log.File), MaxBody: int64(cfg.HTTPMaxBody), Interval: cfg.StatisticsInterval,
+		CertFile: cfg.TLS.CertFile, CAFile: cfg.TLS.CAFile, RefuseTransient: !cfg.PermitTransientQueues, RefuseGlobalQoS: !cfg.PermitGlobalQoS,
 		MetricsAuth: cfg.MetricsAuth, PerObject: cfg.MetricsPerObject, Log: log}
 	if s, ok := n.engine.(interface {
 		Storage() management.StorageFigures

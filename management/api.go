@@ -40,6 +40,11 @@ type Options struct {
 	Storage               func() StorageFigures
 	DataDir               string
 	ConfigFiles, LogFiles []string
+	// CertFile and CAFile are the PEM files of the listeners that have TLS; empty: there are none.
+	CertFile, CAFile string
+	// RefuseTransient and RefuseGlobalQoS say that the configuration forbids transient queues that are not exclusive, and a basic.qos of
+	// whole channels.
+	RefuseTransient, RefuseGlobalQoS bool
 	// MaxBody bounds request bodies, in bytes; 0 means 10,000,000.
 	MaxBody int64
 	// Interval is the time between samples; 0 means 5 s.

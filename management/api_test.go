@@ -142,7 +142,7 @@ func TestErrorsAreRabbitMQs(t *testing.T) {
 		{"PUT", "/api/queues/nope/new", `{}`, 404, `{"error":"not_found","reason":"vhost_not_found"}`},
 		{"POST", "/api/whoami", "", 405, ""},
 		{"GET", "/api/queues/%2F/q000/contents", "", 405, ""},
-		{"GET", "/api/feature-flags", "", 501, `{"error":"not_implemented","reason":"this path is not built yet"}`},
+		{"GET", "/api/login", "", 501, `{"error":"not_implemented","reason":"this path is not built yet"}`},
 		{"PUT", "/api/cluster-name", "{}", 400, `{"error":"bad_request","reason":"[{key_missing,name}]"}`},
 		{"GET", "/api/shovels", "", 200, `[]`},
 		{"GET", "/api/federation-links/%2F", "", 200, `[]`},

@@ -82,11 +82,16 @@ func (a *API) table() []route {
 		on("/health/checks/metadata-store/initialized/with-data", manage, get((*API).alive)),
 		on("/health/checks/port-listener/:port", manage, get((*API).checkPort)),
 		on("/health/checks/protocol-listener/:protocols", manage, get((*API).checkProtocols)),
+		on("/health/checks/certificate-expiration/:within/:unit", manage, get((*API).checkCertificates)),
 		on("/health/checks/virtual-hosts", manage, get((*API).alive)),
 		on("/health/checks/node-is-quorum-critical", manage, get((*API).checkQuorumCritical)),
 		on("/health/checks/is-in-service", nobody, get((*API).checkService)),
 		on("/health/checks/below-node-connection-limit", nobody, get((*API).checkConnectionLimit)),
 		on("/health/checks/ready-to-serve-clients", nobody, get((*API).checkReady)),
+		on("/feature-flags", manage, get((*API).listFeatureFlags)),
+		on("/feature-flags/:flag/enable", admin, verbs{}.put((*API).enableFeatureFlag)),
+		on("/deprecated-features", manage, get((*API).listDeprecatedFeatures)),
+		on("/deprecated-features/used", manage, get((*API).listUsedFeatures)),
 		on("/vhosts", manage, get((*API).listVHosts)),
 		on("/vhosts/:in", admin, get((*API).oneVHost).put((*API).putVHost).delete((*API).deleteVHost)),
 		on("/vhosts/:vhost/permissions", admin, get((*API).listPermissions)),
@@ -160,10 +165,10 @@ func (a *API) table() []route {
 }
 
 // unbuilt are RabbitMQ's paths that are not built yet. A * stands for any segment, and what ends in /... for all below it too.
-var unbuilt = []string{"/feature-flags/...", "/deprecated-features/...", "/rebalance/queues", "/reset/...", "/auth/attempts/...", "/login",
+var unbuilt = []string{"/rebalance/queues", "/reset/...", "/auth/attempts/...", "/login",
 	"/config/effective", "/stream/...", "/shovels/...", "/federation-links/...", "/queues/*/*/actions", "/queues/quorum/*/*/*", "/queues/quorum/*/*/*/*",
 	"/nodes/*/memory/...", "/users/*/queues", "/vhosts/*/start/*", "/vhosts/*/deletion/protection", "/connections/*/sessions",
-	"/health/checks/certificate-expiration/*/*", "/health/checks/quorum-queues-without-elected-leaders/...", "/health/checks/reached-target-cluster-size"}
+	"/health/checks/quorum-queues-without-elected-leaders/...", "/health/checks/reached-target-cluster-size"}
 
 // isUnbuilt says whether RabbitMQ has something at that path and Warren not yet.
 func isUnbuilt(segments []string) bool {

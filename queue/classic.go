@@ -225,6 +225,13 @@ func (q *Classic) Ready(c ConsumerID, w *Wake) {
 	q.do(w, nil, func(now Time, fx *Effects) { q.state.Ready(now, c, fx) })
 }
 
+// Gate implements Gated.
+func (q *Classic) Gate(c ConsumerID, g Gate) int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.state.Gate(c, g)
+}
+
 // Settle implements Queue.
 func (q *Classic) Settle(c ConsumerID, ids []Range, o Outcome, w *Wake) {
 	q.do(w, nil, func(now Time, fx *Effects) { q.state.Settle(now, c, ids, o, fx) })

@@ -70,7 +70,7 @@ func (s *State) Attach(at Time, spec ConsumerSpec, fx *Effects) (ConsumerID, err
 		c.window = math.MaxUint32
 	}
 	if c.noAck {
-		c.prefetch, c.gate = 0, nil
+		c.prefetch = 0
 	}
 	c.room = c.window
 	s.consumers = append(s.consumers, c)

@@ -98,6 +98,12 @@ type Offered struct {
 // over until the next Ready for it.
 type Gate interface{ Acquire() bool }
 
+// Gated is a Queue whose consumers can be given a gate after they came.
+type Gated interface {
+	// Gate sets the gate of a consumer and returns how many deliveries it holds for which no gate was asked.
+	Gate(c ConsumerID, g Gate) (held int)
+}
+
 // ConsumerSpec says how a consumer wants its messages.
 type ConsumerSpec struct {
 	Session   uint64 // whose consumer it is: one number per channel

@@ -281,7 +281,7 @@ func (m *model) pick() *modelConsumer {
 				best = c
 			}
 		}
-		if best.spec.Gate == nil || best.spec.NoAck || best.spec.Gate.Acquire() {
+		if best.spec.Gate == nil || best.spec.Gate.Acquire() {
 			return best
 		}
 		best.refused = true
@@ -558,6 +558,15 @@ func (m *model) readyFor(at Time, id ConsumerID) outcome {
 			m.relist()
 		}
 	})
+}
+
+func (m *model) gate(id ConsumerID, g Gate) (held int) {
+	c := m.find(id)
+	if c == nil {
+		return 0
+	}
+	c.spec.Gate = g
+	return len(c.held)
 }
 
 func (m *model) block(id ConsumerID) {

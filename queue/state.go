@@ -123,6 +123,16 @@ func (s *State) Ready(at Time, id ConsumerID, fx *Effects) {
 	s.end(fx)
 }
 
+// Gate sets the gate of a consumer and returns how many deliveries it holds.
+func (s *State) Gate(id ConsumerID, g Gate) (held int) {
+	c := s.consumer(id)
+	if c == nil {
+		return 0
+	}
+	c.gate = g
+	return c.inFlight.Len()
+}
+
 // Block says that the consumer can take nothing more until Ready.
 func (s *State) Block(id ConsumerID) {
 	if c := s.consumer(id); c != nil {

@@ -448,6 +448,19 @@ func (d *duel) step() bool {
 		return d.compare(d.m.readyFor(at, id))
 	case op < 73:
 		id := d.someone(false)
+		if d.r.IntN(3) == 0 && !d.replicated {
+			d.note("gate %d", id)
+			var held int
+			d.do(func(s *State, fx *Effects) any {
+				held = s.Gate(id, &d.ours)
+				return held
+			})
+			if want := d.m.gate(id, &d.theirs); held != want {
+				d.t.Errorf("gate: %d held, want %d", held, want)
+				return false
+			}
+			return true
+		}
 		d.note("block %d", id)
 		d.do(func(s *State, fx *Effects) any { s.Block(id); return nil })
 		d.m.block(id)

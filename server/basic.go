@@ -77,14 +77,13 @@ func (ch *channel) consume(m *amqp.BasicConsume) *amqp.Error {
 	k := &consumer{channel: ch, of: q, queue: q.Queue, tag: tag, noAck: m.NoAck, quorum: q.Type == broker.Quorum, timeout: spec.Timeout, head: deliverHead(ch.number, tag)}
 	spec.Session, spec.NoAck, spec.Exclusive, spec.Prefetch = ch.id, m.NoAck, m.Exclusive, ch.prefetch
 	switch limit := ch.limit; {
-	case limit == nil || m.NoAck:
-	case q.Type == broker.Quorum: // such a queue may live elsewhere, and knows no limits of channels
-		if n := uint32(limit.max.Load()); n > 0 && (spec.Prefetch == 0 || n < spec.Prefetch) {
+	case limit == nil:
+	case k.quorum: // such a queue may live elsewhere, and knows no limits of channels
+		if n := uint32(limit.max.Load()); !k.noAck && n > 0 && (spec.Prefetch == 0 || n < spec.Prefetch) {
 			spec.Prefetch = n
 		}
 	default:
-		k.gated = true
-		spec.Gate = limit
+		spec.Gate = ch.gate(k)
 	}
 	as := broker.Consumer{Tag: tag, Connection: c.id, Channel: ch.number, Spec: spec, Arguments: slices.Clone(m.Arguments)}
 	ch.waiting++

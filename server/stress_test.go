@@ -275,6 +275,71 @@ func TestGlobalPrefetch(t *testing.T) {
 	}
 }
 
+// TestLateGlobalPrefetch sets a channel's limit after its consumers came, one of which has a message already and one of
+// which does not acknowledge: it holds for both, counts the message, and is lifted for both.
+func TestLateGlobalPrefetch(t *testing.T) {
+	n := start(t, nil)
+	w, p := n.open(t, nil), n.open(t, nil)
+	w.declare("a")
+	w.declare("b")
+	w.send(1, &amqp.BasicConsume{Queue: "a", ConsumerTag: "acks"})
+	w.expect(1, &amqp.BasicConsumeOk{})
+	w.send(1, &amqp.BasicConsume{Queue: "b", ConsumerTag: "takes", NoAck: true})
+	w.expect(1, &amqp.BasicConsumeOk{})
+	publish := func(q string, count int) {
+		for range count {
+			p.raw(publishFrames(1, q, &amqp.PropertyList{}, []byte("x"), 0))
+		}
+		p.sync()
+	}
+	ready := func(a, b uint32) {
+		t.Helper()
+		p.sync()
+		if gotA, gotB := p.ready("a"), p.ready("b"); gotA != a || gotB != b {
+			t.Fatalf("%d and %d ready, not %d and %d", gotA, gotB, a, b)
+		}
+	}
+	deliver := func(from string) (tag uint64) {
+		t.Helper()
+		var d amqp.BasicDeliver
+		w.expect(1, &d)
+		w.content(1)
+		if string(d.ConsumerTag) != from {
+			t.Fatalf("a delivery to %s, not to %s", d.ConsumerTag, from)
+		}
+		return d.DeliveryTag
+	}
+	publish("a", 1)
+	deliver("acks")
+	w.send(1, &amqp.BasicQos{PrefetchCount: 2, Global: true})
+	w.expect(1, &amqp.BasicQosOk{})
+	publish("b", 1)
+	deliver("takes") // counts for nothing
+	publish("a", 3)
+	last := deliver("acks")
+	ready(2, 0)
+	publish("b", 2)
+	ready(2, 2)
+	w.send(1, &amqp.BasicAck{DeliveryTag: last, Multiple: true}) // the two come in either order
+	for range 4 {
+		var d amqp.BasicDeliver
+		w.expect(1, &d)
+		w.content(1)
+		if string(d.ConsumerTag) == "acks" {
+			w.send(1, &amqp.BasicAck{DeliveryTag: d.DeliveryTag})
+		}
+	}
+	ready(0, 0)
+	publish("a", 4)
+	deliver("acks")
+	deliver("acks")
+	ready(2, 0)
+	w.send(1, &amqp.BasicQos{PrefetchCount: 0, Global: true})
+	deliver("acks")
+	deliver("acks")
+	w.expect(1, &amqp.BasicQosOk{})
+}
+
 // TestGlobalPrefetchAsEachConsumersOwn: quorum queues know no limits of channels, nor does anybody on a node that refuses them.
 func TestGlobalPrefetchAsEachConsumersOwn(t *testing.T) {
 	for _, c := range []struct {
