@@ -51,6 +51,7 @@ type Log struct {
 	tails   []*block   // ascending, may be gone
 	tailed  int64      // octets of tails
 	cut     []*segment // their files are still there
+	marked  uint64     // the first offset that is written down
 	names   bool       // files were made since the directory was synced
 	damage  []Damage
 	broken  error
@@ -275,8 +276,8 @@ func (l *Log) shortenTail() {
 func (l *Log) Cut(first uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := max(segmentOf(l.segs, first), 0)
-	if n == 0 || l.closed {
+	n := segmentOf(l.segs, first)
+	if n < 0 || l.closed || l.segs[n].base <= l.first {
 		return
 	}
 	l.cut = append(l.cut, l.segs[:n]...)

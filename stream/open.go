@@ -108,8 +108,8 @@ func (p *opening) open() error {
 }
 
 func (p *opening) finish(next uint64) {
-	p.next, p.Log.first = next, p.first // what is missing at the start was not removed: readers shall see it
-	for base, b := range p.index {      // an index vouches for what was synced
+	p.next, p.Log.first, p.Log.marked = next, p.first, p.first // what is missing at the start was not removed: readers shall see it
+	for base, b := range p.index {                             // an index vouches for what was synced
 		if b.offset > p.next {
 			p.report.Lost = true
 			p.broken = fmt.Errorf("%w: offsets from %d to %d are missing, index %s", ErrBroken, p.next, b.offset, fileName(p.dir, base, indexSuffix))

@@ -315,23 +315,18 @@ func (r *Reader) fetch() (moved bool, err error) {
 	}
 	i := segmentOf(l.segs, r.base)
 	s := *l.segs[i]
-	if r.pos >= s.end.pos && !r.open {
+	for ; r.pos >= s.end.pos && !r.open; i++ {
 		if i == len(l.segs)-1 {
 			l.mu.Unlock()
 			return false, ErrEnd
 		}
-		to := l.segs[i+1].base
-		if to != s.end.offset {
+		if to := l.segs[i+1].base; to != s.end.offset {
 			l.mu.Unlock()
 			r.next = s.end.offset
 			return false, r.damaged(Damage{To: to, File: fileName(l.dir, s.end.offset, segmentSuffix), Reason: "missing"}, errHeader)
 		}
 		s = *l.segs[i+1]
 		r.base, r.pos, r.aligned = s.base, fileHeader, true
-		if s.end.pos == fileHeader {
-			l.mu.Unlock()
-			return false, ErrEnd
-		}
 	}
 	if t := l.tailAt(r.base, r.pos); t != nil && l.o.Memory.hold(t) {
 		r.b, r.aligned = t, false

@@ -8,8 +8,8 @@ import (
 	"github.com/warrenmq/warren/storage"
 )
 
-// Sync makes durable what was appended and cut before it was called: the segments, then the names of new ones, then the
-// boundaries, which vouch for both, and at last what is to be removed goes. When it fails the log is broken.
+// Sync makes durable what was appended and cut before it was called: the segments, the names of new ones, which is the first
+// one, then the boundaries, which vouch for all that, and at last what is to be removed goes. When it fails the log is broken.
 func (l *Log) Sync() error {
 	l.syncing.Lock()
 	defer l.syncing.Unlock()
@@ -31,9 +31,9 @@ func (l *Log) Sync() error {
 	names, cut, first := l.names, l.cut, l.first
 	l.names = false
 	l.mu.Unlock()
-	err := l.sync(dirty, names)
+	err := l.sync(dirty, names, first)
 	if err == nil {
-		err = l.clear(cut, first)
+		err = l.clear(cut)
 	}
 	if err != nil {
 		l.mu.Lock()
@@ -44,7 +44,7 @@ func (l *Log) Sync() error {
 	return nil
 }
 
-func (l *Log) sync(dirty []segment, names bool) error {
+func (l *Log) sync(dirty []segment, names bool, first uint64) error {
 	for _, s := range dirty {
 		if err := l.syncFile(fileName(l.dir, s.base, segmentSuffix)); err != nil {
 			return err
@@ -54,6 +54,12 @@ func (l *Log) sync(dirty []segment, names bool) error {
 		if err := l.fs.SyncDir(l.dir); err != nil {
 			return err
 		}
+	}
+	if first > l.marked { // only Sync uses it
+		if err := mark(l.fs, l.dir, first); err != nil {
+			return err
+		}
+		l.marked = first
 	}
 	made := false
 	for _, s := range dirty {
@@ -115,14 +121,8 @@ func (l *Log) writeIndex(s segment) (made bool, err error) {
 	return made, nil
 }
 
-// clear removes the files of segments that were cut, once it is written down which is the first one.
-func (l *Log) clear(cut []*segment, first uint64) error {
-	if len(cut) == 0 {
-		return nil
-	}
-	if err := mark(l.fs, l.dir, first); err != nil {
-		return err
-	}
+// clear removes the files of segments that were cut.
+func (l *Log) clear(cut []*segment) error {
 	for _, s := range cut {
 		l.o.Memory.forget(l.id, s.base)
 		for _, suffix := range []string{segmentSuffix, indexSuffix} {

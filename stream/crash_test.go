@@ -1,0 +1,376 @@
+package stream
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/warrenmq/warren/storage"
+	"github.com/warrenmq/warren/test/seeds"
+)
+
+// cutTo forgets what a log no longer has.
+func (m *model) cutTo(t testing.TB, next uint64) {
+	t.Helper()
+	for len(m.chunks) > 0 && m.chunks[len(m.chunks)-1].first >= next {
+		m.chunks = m.chunks[:len(m.chunks)-1]
+	}
+	m.next = 0
+	if n := len(m.chunks); n > 0 {
+		m.next = m.chunks[n-1].next()
+	}
+	if m.next != next {
+		t.Fatalf("the log ends at %d, within a chunk that ends at %d", next, m.next)
+	}
+}
+
+// TestPowerCuts cuts the power at random points of random work: what was synced is there, what is there is right, nothing is
+// taken for damage, and work goes on.
+func TestPowerCuts(t *testing.T) {
+	seed := seeds.Of(t)
+	var torn int64
+	for round := range 120 {
+		rng := rand.New(rand.NewPCG(seed, uint64(round)))
+		m := newModel(seed + uint64(round))
+		fs := storage.NewFaultFS(rng.Uint64())
+		o := Options{SegmentBytes: int64(500 + rng.IntN(50_000)), SegmentChunks: uint32(1 + rng.IntN(50))}
+		for life := range 6 {
+			o.Memory, o.Files = NewMemory(1<<20), NewFiles(fs, 3)
+			if life > 0 && rng.IntN(3) == 0 { // the cut comes while the log is opened
+				fs.StopAfter(int64(rng.IntN(6)))
+				if _, _, err := Open(fs, "s", o); err != nil && !errors.Is(err, storage.ErrDead) {
+					t.Fatal(err)
+				}
+				fs = fs.Crash(rng.Uint64())
+				o.Files = NewFiles(fs, 3)
+			}
+			before := m.next
+			l, report := openLog(t, fs, o)
+			torn += report.Torn
+			if len(report.Damage) > 0 || report.Lost {
+				t.Fatalf("round %d life %d: %+v", round, life, report)
+			}
+			first, next := l.Range()
+			if next > before {
+				t.Fatalf("round %d: %d was never appended", round, next)
+			}
+			m.cutTo(t, next)
+			m.check(t, l)
+			synced, cut := work(t, m, rng, l, fs)
+			if cut < first {
+				cut = first
+			}
+			fs = fs.Crash(rng.Uint64())
+			l, report = openLog(t, fs, Options{SegmentBytes: o.SegmentBytes, SegmentChunks: o.SegmentChunks})
+			torn += report.Torn
+			if len(report.Damage) > 0 || report.Lost {
+				t.Fatalf("round %d life %d: %+v", round, life, report)
+			}
+			if first, next := l.Range(); next < synced && synced > 0 || first < cut {
+				t.Fatalf("round %d life %d: the log has %d to %d; synced was %d to %d", round, life, first, next, cut, synced)
+			}
+		}
+	}
+	if torn == 0 {
+		t.Error("no tail was ever torn")
+	}
+}
+
+// work appends, syncs and cuts until the power is cut, and returns what the last sync that ended well promised.
+func work(t testing.TB, m *model, rng *rand.Rand, l *Log, fs *storage.FaultFS) (synced, cut uint64) {
+	t.Helper()
+	fs.StopAfter(int64(rng.IntN(60)))
+	for {
+		var err error
+		switch x := rng.IntN(10); {
+		case x < 7:
+			c := m.build(1+rng.IntN(10), 100+rng.IntN(10)/9*5000)
+			var first uint64
+			if first, err = l.Append(c.bytes); err == nil || errors.Is(err, storage.ErrDead) {
+				if err != nil {
+					first = m.next // it may be there
+				}
+				c.first = first
+				m.chunks, m.next = append(m.chunks, c), c.next()
+			}
+		case x < 9:
+			first, next := l.Range()
+			if err = l.Sync(); err == nil {
+				synced, cut = next, first
+			}
+		default:
+			l.Cut(uint64(rng.IntN(int(m.next + 1))))
+		}
+		if errors.Is(err, storage.ErrDead) {
+			return synced, cut
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// fill appends chunks and syncs.
+func fill(t testing.TB, m *model, l *Log, chunks, records, size int) {
+	t.Helper()
+	for range chunks {
+		m.append(t, l, m.build(records, size))
+	}
+	if err := l.Sync(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// readThrough reads everything, skips damage, and returns the offsets that came and those that were said to be damaged.
+func readThrough(t testing.TB, l *Log, m *model) (read, damaged int) {
+	t.Helper()
+	r := l.Read(0, Filter{})
+	defer r.Release()
+	var rec Record
+	for next := l.First(); ; {
+		err := r.Next(&rec)
+		var d *DamageError
+		switch {
+		case errors.As(err, &d):
+			if d.From != next || d.To <= d.From {
+				t.Fatalf("at %d: %v", next, d)
+			}
+			if again := r.Next(&rec); !errors.As(again, &d) {
+				t.Fatalf("it went on by itself: %v", again)
+			}
+			damaged += int(d.To - d.From)
+			next = d.To
+			r.Skip()
+		case errors.Is(err, ErrEnd):
+			if next != l.Next() {
+				t.Fatalf("it ended at %d of %d", next, l.Next())
+			}
+			return read, damaged
+		case err != nil:
+			t.Fatal(err)
+		default:
+			if rec.Offset != next || string(rec.Body) != string(m.body(next)) {
+				t.Fatalf("offset %d, not %d, or its body is wrong", rec.Offset, next)
+			}
+			read++
+			next++
+		}
+	}
+}
+
+// TestDamage damages files at random: nobody is given anything wrong, nothing is passed over silently, and what can be read is.
+func TestDamage(t *testing.T) {
+	seed := seeds.Of(t)
+	for round := range 150 {
+		m := newModel(seed + uint64(round))
+		fs := storage.NewFaultFS(seed)
+		o := Options{SegmentBytes: 60_000}
+		l, _ := openLog(t, fs, o)
+		fill(t, m, l, 100, 5, 1500)
+		segs := l.Segments()
+		l.Close()
+		fs = fs.Kill()
+		hit := segs[m.rng.IntN(len(segs)-1)] // not the last one
+		name, index := fileName("s", hit.First, segmentSuffix), fileName("s", hit.First, indexSuffix)
+		kind := m.rng.IntN(5)
+		switch kind {
+		case 0:
+			fs.FlipBit(name, m.rng.Int64N(hit.Size), 3)
+		case 1:
+			fs.Cut(name, m.rng.Int64N(hit.Size))
+		case 2:
+			if err := fs.Remove(name); err != nil {
+				t.Fatal(err)
+			}
+		case 3:
+			fs.FlipBit(index, m.rng.Int64N(int64(len(fs.Contents(index)))), 3)
+		case 4:
+			if err := fs.Remove(index); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l, report := openLog(t, fs, o)
+		if l.Next() != m.next || report.Lost || report.Torn > 0 {
+			t.Fatalf("round %d: ends at %d of %d, %+v", round, l.Next(), m.next, report)
+		}
+		read, damaged := readThrough(t, l, m)
+		if uint64(read+damaged) != m.next {
+			t.Fatalf("round %d: %d read and %d damaged of %d", round, read, damaged, m.next)
+		}
+		if (damaged > 0) != (kind < 3) || uint64(damaged) > hit.Next-hit.First {
+			t.Fatalf("round %d: damage of kind %d to %s cost %d records of %d", round, kind, name, damaged, hit.Next-hit.First)
+		}
+		if kind == 1 && len(report.Damage) != 1 || kind == 2 && len(report.Damage) != 1 {
+			t.Fatalf("round %d: %+v", round, report)
+		}
+		m.append(t, l, m.build(1, 10)) // it goes on
+		if err := l.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		l.Cut(hit.Next)
+		if len(l.Damage()) > 0 {
+			t.Fatalf("damage that was removed: %v", l.Damage())
+		}
+		m.check(t, l)
+	}
+}
+
+// TestLost opens a log whose end was synced and is missing: it takes nothing before it is told to.
+func TestLost(t *testing.T) {
+	for name, lose := range map[string]func(fs *storage.FaultFS, last SegmentInfo){
+		"removed": func(fs *storage.FaultFS, last SegmentInfo) { _ = fs.Remove(fileName("s", last.First, segmentSuffix)) },
+		"cut": func(fs *storage.FaultFS, last SegmentInfo) {
+			fs.Cut(fileName("s", last.First, segmentSuffix), last.Size-1)
+		},
+		"header": func(fs *storage.FaultFS, last SegmentInfo) {
+			fs.FlipBit(fileName("s", last.First, segmentSuffix), 9, 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newModel(seeds.Of(t))
+			fs := storage.NewFaultFS(1)
+			o := Options{SegmentBytes: 20_000}
+			l, _ := openLog(t, fs, o)
+			fill(t, m, l, 37, 3, 1000)
+			segs := l.Segments()
+			l.Close()
+			fs = fs.Kill()
+			lose(fs, segs[len(segs)-1])
+			l, report := openLog(t, fs, o)
+			if !report.Lost || l.Next() >= m.next {
+				t.Fatalf("%+v, next %d", report, l.Next())
+			}
+			if _, err := l.Append(m.build(1, 1).bytes); !errors.Is(err, ErrBroken) {
+				t.Fatal(err)
+			}
+			if err := l.Sync(); !errors.Is(err, ErrBroken) {
+				t.Fatal(err)
+			}
+			m.cutTo(t, l.Next())
+			if err := l.Rewind(m.next); err != nil {
+				t.Fatal(err)
+			}
+			fill(t, m, l, 30, 3, 1000)
+			l.Close()
+			l, report = openLog(t, fs.Crash(5), o)
+			if report.Lost || len(report.Damage) > 0 {
+				t.Fatalf("%+v", report)
+			}
+			m.check(t, l)
+		})
+	}
+}
+
+// TestRewind rewinds to the end of every chunk, and nowhere else.
+func TestRewind(t *testing.T) {
+	m := newModel(seeds.Of(t))
+	fs := storage.NewFaultFS(1)
+	o := Options{SegmentBytes: 20_000}
+	l, _ := openLog(t, fs, o)
+	fill(t, m, l, 40, 3, 1000)
+	m.append(t, l, m.build(3, 10)) // not synced
+	for m.next > 0 {
+		if err := l.Rewind(m.next - 1); err == nil {
+			t.Fatal("rewound into a chunk")
+		}
+		if err := l.Rewind(m.next + 1); err == nil {
+			t.Fatal("rewound forward")
+		}
+		m.cutTo(t, m.next-3)
+		if err := l.Rewind(m.next); err != nil {
+			t.Fatal(err)
+		}
+		m.check(t, l)
+		fs = fs.Crash(m.rng.Uint64()) // and it stays so
+		var report Report
+		if l, report = openLog(t, fs, o); report.Lost || len(report.Damage) > 0 {
+			t.Fatalf("%+v", report)
+		}
+		m.check(t, l)
+		if m.rng.IntN(4) == 0 {
+			fill(t, m, l, 2, 3, 100)
+			m.cutTo(t, m.next-3)
+			if err := l.Rewind(m.next); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	fill(t, m, l, 10, 3, 1000)
+	m.check(t, l)
+}
+
+// TestFailedWrites tries again what found no room, and gives up after a failed sync.
+func TestFailedWrites(t *testing.T) {
+	m := newModel(seeds.Of(t))
+	fs := storage.NewFaultFS(1)
+	o := Options{SegmentBytes: 5000}
+	l, _ := openLog(t, fs, o)
+	failed := 0
+	for range 200 {
+		c := m.build(1+m.rng.IntN(3), 300)
+		if m.rng.IntN(2) == 0 {
+			op := []storage.Op{storage.OpWrite, storage.OpCreate}[m.rng.IntN(2)]
+			fs.Inject(storage.Fault{Op: op, Short: m.rng.IntN(60)})
+			if op == storage.OpWrite && m.rng.IntN(2) == 0 {
+				fs.Inject(storage.Fault{Op: storage.OpTruncate})
+			}
+		}
+		for {
+			first, err := l.Append(c.bytes)
+			if err == nil {
+				c.first = first
+				m.chunks, m.next = append(m.chunks, c), c.next()
+				break
+			}
+			failed++
+			if errors.Is(err, ErrBroken) || l.Next() != m.next {
+				t.Fatal(err)
+			}
+		}
+		fs.Heal()
+	}
+	if failed < 50 {
+		t.Errorf("only %d appends failed", failed)
+	}
+	m.check(t, l)
+	fs.Inject(storage.Fault{Op: storage.OpSync})
+	if err := l.Sync(); !errors.Is(err, ErrBroken) {
+		t.Fatal(err)
+	}
+	if err := l.Sync(); !errors.Is(err, ErrBroken) {
+		t.Fatal("a failed sync was forgotten:", err)
+	}
+	l, report := openLog(t, fs.Kill(), o)
+	if report.Torn > 0 || len(report.Damage) > 0 {
+		t.Fatalf("%+v", report)
+	}
+	m.check(t, l)
+}
+
+// TestVersion refuses files of a later version, and leaves them alone.
+func TestVersion(t *testing.T) {
+	m := newModel(seeds.Of(t))
+	fs := storage.NewFaultFS(1)
+	l, _ := openLog(t, fs, Options{})
+	fill(t, m, l, 1, 1, 10)
+	l.Close()
+	later := strings.Replace(string(appendFileHeader(nil, segmentMagic, 0)), "\x00\x00\x00\x01", "\x00\x00\x00\x02", 1)
+	header := []byte(later)
+	fixSum(header)
+	name := fileName("s", 0, segmentSuffix)
+	fs.Damage(name, func(b []byte) []byte { copy(b, header); return b })
+	want := string(fs.Contents(name))
+	if _, _, err := Open(fs, "s", Options{}); !errors.Is(err, ErrVersion) {
+		t.Fatal(err)
+	}
+	if string(fs.Contents(name)) != want {
+		t.Error("it was changed")
+	}
+}
+
+func fixSum(header []byte) {
+	binary.BigEndian.PutUint32(header[28:], crc32.Checksum(header[:28], castagnoli))
+}
