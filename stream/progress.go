@@ -25,6 +25,9 @@ func (p *Progress) Delivered(offset uint64) {
 	if offset < p.seen {
 		return
 	}
+	if p.head == len(p.ring) {
+		p.next = max(p.next, offset)
+	}
 	if p.head > 0 && p.head*2 >= len(p.ring) {
 		p.ring = p.ring[:copy(p.ring, p.ring[p.head:])]
 		p.head = 0
