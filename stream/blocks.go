@@ -3,7 +3,9 @@ package stream
 const (
 	// blockWindow is how much of a segment a block is for: the chunks that begin there.
 	blockWindow = 192 << 10
-	// blockBuffer is how much is read at first, so that most blocks whose last chunk reaches beyond the window need one read.
+	// blockBeyond is how much is read beyond the window at first: where chunks are small, the last one ends there.
+	blockBeyond = 16 << 10
+	// blockBuffer is the size of a buffer in which most blocks have room.
 	blockBuffer = 256 << 10
 )
 
@@ -41,8 +43,8 @@ func (l *Log) readBlock(b *block, s segment, start, end int64) error {
 	}
 	defer l.o.Files.put(f)
 	b.base, b.start, b.bad = s.base, start, nil
-	want := min(s.end.pos-start, blockBuffer)
-	l.o.Memory.grow(b, int(want), 0)
+	want := min(s.end.pos-start, end-start+blockBeyond)
+	l.o.Memory.grow(b, int(max(want, min(s.end.pos-start, blockBuffer))), 0)
 	have, err := f.ReadAt(b.buf[:want], start)
 	if int64(have) < want {
 		if err := orDamaged(err); !isDamage(err) {

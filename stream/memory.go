@@ -157,13 +157,17 @@ func (m *Memory) reclaim(b *block) {
 	if !b.gone || b.refs > 0 || b.buf == nil {
 		return
 	}
-	size := int64(len(b.buf))
-	m.used -= size
-	if class := classOf(len(b.buf)); class <= maxClass {
-		m.free[class] = append(m.free[class], b.buf)
-		m.spare += size
-	}
+	m.used -= int64(len(b.buf))
+	m.recycle(b.buf)
 	b.buf = nil
+}
+
+// recycle keeps a buffer for the next use, if there is room for it. The lock is held.
+func (m *Memory) recycle(buf []byte) {
+	if class := classOf(len(buf)); class <= maxClass && m.used+m.spare+int64(len(buf)) <= m.max {
+		m.free[class] = append(m.free[class], buf)
+		m.spare += int64(len(buf))
+	}
 	m.room.Broadcast()
 }
 
@@ -259,13 +263,16 @@ func (m *Memory) load(key blockKey, pos int64, read func(b *block) error) (*bloc
 func (m *Memory) grow(b *block, size, keep int) {
 	m.mu.Lock()
 	old := b.buf
-	if old != nil { // not part of the bound for a moment, so that one large block does not wait for itself
-		m.used -= int64(len(old))
-	}
-	buf := m.alloc(size, true)
+	m.used -= int64(len(old)) // for a moment no part of the bound, so that one large block does not wait for itself
+	b.buf = m.alloc(size, true)
 	m.mu.Unlock()
-	copy(buf, old[:keep])
-	b.buf = buf
+	if old == nil {
+		return
+	}
+	copy(b.buf, old[:keep])
+	m.mu.Lock()
+	m.recycle(old)
+	m.mu.Unlock()
 }
 
 // forget makes all blocks of a segment go that were read.
