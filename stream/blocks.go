@@ -5,7 +5,7 @@ const (
 	blockWindow = 192 << 10
 	// blockBeyond is how much is read beyond the window at first: where chunks are small, the last one ends there.
 	blockBeyond = 16 << 10
-	// blockBuffer is the size of a buffer in which most blocks have room.
+	// blockBuffer is the size of a buffer in which the blocks of most streams have room.
 	blockBuffer = 256 << 10
 )
 
@@ -44,7 +44,8 @@ func (l *Log) readBlock(b *block, s segment, start, end int64) error {
 	defer l.o.Files.put(f)
 	b.base, b.start, b.bad = s.base, start, nil
 	want := min(s.end.pos-start, end-start+blockBeyond)
-	l.o.Memory.grow(b, int(max(want, min(s.end.pos-start, blockBuffer))), 0)
+	room := min(s.end.pos-start, max(blockBuffer, l.blockSize.Load())) // the next is often as large as the last one
+	l.o.Memory.grow(b, int(max(want, room)), 0)
 	have, err := f.ReadAt(b.buf[:want], start)
 	if int64(have) < want {
 		if err := orDamaged(err); !isDamage(err) {
@@ -91,6 +92,7 @@ func (l *Log) readBlock(b *block, s segment, start, end int64) error {
 		n += c.Size()
 	}
 	b.n.Store(n)
+	l.blockSize.Store(min(n, 1<<maxClass))
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sort"
 	"sync"
+	"sync/atomic"
 
 	"github.com/warrenmq/warren/storage"
 )
@@ -41,6 +42,8 @@ type Log struct {
 	dir string
 	o   Options
 	id  uint64 // in o.Memory
+
+	blockSize atomic.Int64 // octets of the block that was read last
 
 	syncing sync.Mutex // held by Sync; taken before mu
 

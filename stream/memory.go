@@ -103,8 +103,11 @@ func (m *Memory) alloc(size int, wait bool) []byte {
 		if m.used+m.spare+full <= m.max {
 			break
 		}
-		if m.used+full <= m.max || m.evict() {
+		if m.used+full <= m.max {
 			m.trim(m.max - m.used - full)
+			break
+		}
+		if m.evict() {
 			continue
 		}
 		if m.used == 0 || !wait {
