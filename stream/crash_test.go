@@ -374,3 +374,73 @@ func TestVersion(t *testing.T) {
 func fixSum(header []byte) {
 	binary.BigEndian.PutUint32(header[28:], crc32.Checksum(header[:28], castagnoli))
 }
+
+// TestGarbage opens logs whose files were damaged in any number of ways at once: whatever comes of it, nobody is given anything
+// wrong.
+func TestGarbage(t *testing.T) {
+	seed := seeds.Of(t)
+	for round := range 300 {
+		m := newModel(seed + uint64(round))
+		fs := storage.NewFaultFS(seed)
+		o := Options{SegmentBytes: 20_000}
+		l, _ := openLog(t, fs, o)
+		fill(t, m, l, m.rng.IntN(40), 3, 1500)
+		for range m.rng.IntN(5) {
+			m.append(t, l, m.build(3, 1500))
+		}
+		l.Close()
+		fs = fs.Kill()
+		names, err := fs.List("s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 1 + m.rng.IntN(4) {
+			if len(names) == 0 {
+				break
+			}
+			name := "s/" + names[m.rng.IntN(len(names))]
+			fs.Damage(name, func(b []byte) []byte {
+				if len(b) == 0 {
+					return b
+				}
+				switch m.rng.IntN(4) {
+				case 0:
+					return b[:m.rng.IntN(len(b))]
+				case 1:
+					for i := m.rng.IntN(len(b)); i < len(b); i++ {
+						b[i] = byte(m.rng.Uint32())
+					}
+				case 2:
+					clear(b[m.rng.IntN(len(b)):])
+				case 3:
+					b = append(b, b[m.rng.IntN(len(b)):]...)
+				}
+				return b
+			})
+		}
+		l, _, err = Open(fs, "s", o)
+		if err != nil {
+			if !errors.Is(err, ErrChunk) && !errors.Is(err, ErrVersion) {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if _, next := l.Range(); next > m.next {
+			t.Fatalf("round %d: ends at %d of %d", round, next, m.next)
+		}
+		readThrough(t, l, m)
+		for range 10 {
+			at := m.rng.Uint64N(m.next + 2)
+			r := l.Read(at, Filter{})
+			var rec Record
+			if err := r.Next(&rec); err == nil && (rec.Offset != max(at, l.First()) || string(rec.Body) != string(m.body(rec.Offset))) {
+				t.Fatalf("round %d: at %d: %d", round, at, rec.Offset)
+			}
+			r.Release()
+			if _, err := l.Resolve(Spec{Kind: Since, Since: m.clock - m.rng.Int64N(50_000)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l.Close()
+	}
+}
