@@ -37,6 +37,25 @@ func TestChunkBytes(t *testing.T) {
 	}
 }
 
+// TestEveryBit flips each bit of a chunk: every one is found out.
+func TestEveryBit(t *testing.T) {
+	var b Builder
+	b.Reset(16)
+	for _, body := range []string{"hi", "there"} {
+		if err := b.Add([]byte(body), []byte("v")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	chunk := b.Finish(1, 1)
+	for bit := range 8 * len(chunk) {
+		chunk[bit/8] ^= 1 << (bit % 8)
+		if _, err := ParseChunk(chunk); err == nil {
+			t.Errorf("bit %d of octet %d", bit%8, bit/8)
+		}
+		chunk[bit/8] ^= 1 << (bit % 8)
+	}
+}
+
 // TestSubBatches expands what is not compressed, passes over what is, and over what is malformed.
 func TestSubBatches(t *testing.T) {
 	var b Builder

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
@@ -313,7 +314,7 @@ func TestFailedWrites(t *testing.T) {
 		c := m.build(1+m.rng.IntN(3), 300)
 		if m.rng.IntN(2) == 0 {
 			op := []storage.Op{storage.OpWrite, storage.OpCreate}[m.rng.IntN(2)]
-			fs.Inject(storage.Fault{Op: op, Short: m.rng.IntN(60)})
+			fs.Inject(storage.Fault{Op: op, Short: m.rng.IntN(600)})
 			if op == storage.OpWrite && m.rng.IntN(2) == 0 {
 				fs.Inject(storage.Fault{Op: storage.OpTruncate})
 			}
@@ -336,6 +337,14 @@ func TestFailedWrites(t *testing.T) {
 		t.Errorf("only %d appends failed", failed)
 	}
 	m.check(t, l)
+	fs.Inject(storage.Fault{Op: storage.OpWrite, Short: 3000})
+	if _, err := l.Append(m.build(20, 1000).bytes); err == nil {
+		t.Fatal("it was written")
+	}
+	m.append(t, l, m.build(1, 10)) // shorter than what is left there of the one before
+	if _, report := openLog(t, storage.NewOverlay(fs), o); report.Torn > 0 {
+		t.Fatalf("%+v", report)
+	}
 	fs.Inject(storage.Fault{Op: storage.OpSync})
 	if err := l.Sync(); !errors.Is(err, ErrBroken) {
 		t.Fatal(err)
@@ -442,5 +451,46 @@ func TestGarbage(t *testing.T) {
 			}
 		}
 		l.Close()
+	}
+}
+
+// TestStaleTail tears a chunk that was not synced, with a whole one behind it, and appends in its place: after another power
+// cut the one behind must not come back.
+func TestStaleTail(t *testing.T) {
+	var b Builder
+	chunk := func(s string) []byte {
+		b.Reset(0)
+		if err := b.Add(bytes.Repeat([]byte(s), 600), nil); err != nil {
+			t.Fatal(err)
+		}
+		return b.Finish(1, 1)
+	}
+	seed := seeds.Of(t)
+	for round := range 50 {
+		fs := storage.NewFaultFS(seed + uint64(round))
+		l, _ := openLog(t, fs, Options{})
+		for i, s := range []string{"a", "b", "c"} {
+			if _, err := l.Append(chunk(s)); err != nil {
+				t.Fatal(err)
+			}
+			if i == 0 {
+				if err := l.Sync(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		fs.FlipBit(fileName("s", 0, segmentSuffix), fileHeader+int64(len(chunk("a")))+100, 1)
+		fs = fs.Kill()
+		l, report := openLog(t, fs, Options{})
+		if l.Next() != 1 || report.Torn == 0 {
+			t.Fatal(l.Next(), report)
+		}
+		if _, err := l.Append(chunk("B")); err != nil {
+			t.Fatal(err)
+		}
+		l, _ = openLog(t, fs.Crash(seed+uint64(round)), Options{})
+		if l.Next() > 2 {
+			t.Fatalf("round %d: an offset was there before it was given: %d", round, l.Next())
+		}
 	}
 }

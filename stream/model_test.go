@@ -45,6 +45,16 @@ func (m *model) build(records, size int) modelChunk {
 		m.clock -= int64(m.rng.IntN(30_000)) // the clock is set back
 	}
 	c := modelChunk{time: m.clock}
+	var batch []byte // of records that make a sub-batch
+	batched := uint16(0)
+	flush := func() {
+		if batched > 0 {
+			if err := b.AddBatch(0, batched, uint32(len(batch)), batch, []byte(c.values[len(c.values)-1])); err != nil {
+				panic(err)
+			}
+			batch, batched = nil, 0
+		}
+	}
 	for range records {
 		m.serial++
 		body := fmt.Appendf(nil, "%d:", m.serial)
@@ -55,12 +65,22 @@ func (m *model) build(records, size int) modelChunk {
 		if m.rng.IntN(3) > 0 {
 			value = fmt.Sprint("v", m.rng.IntN(20))
 		}
-		if err := b.Add(body, []byte(value)); err != nil {
-			panic(err)
+		if batched == 0 && m.rng.IntN(4) == 0 || batched > 0 && m.rng.IntN(2) == 0 {
+			if batched > 0 {
+				value = c.values[len(c.values)-1] // a sub-batch has one for all
+			}
+			batch = append(append(batch, byte(len(body)>>24), byte(len(body)>>16), byte(len(body)>>8), byte(len(body))), body...)
+			batched++
+		} else {
+			flush()
+			if err := b.Add(body, []byte(value)); err != nil {
+				panic(err)
+			}
 		}
 		c.bodies = append(c.bodies, body)
 		c.values = append(c.values, value)
 	}
+	flush()
 	c.bytes = bytes.Clone(b.Finish(c.time, 3))
 	return c
 }

@@ -182,12 +182,12 @@ func TestConcurrently(t *testing.T) {
 	seed := seeds.Of(t)
 	m := newModel(seed)
 	fs := storage.NewFaultFS(1)
-	o := Options{SegmentBytes: 200_000, TailBytes: 30_000, Memory: NewMemory(1 << 20), Files: NewFiles(fs, 3)}
+	o := Options{SegmentBytes: 200_000, TailBytes: 30_000, Memory: NewMemory(600 << 10), Files: NewFiles(fs, 3)}
 	l, _ := openLog(t, fs, o)
 	const total = 1500
 	var chunks []modelChunk
 	for range total {
-		chunks = append(chunks, m.build(1+m.rng.IntN(5), 500))
+		chunks = append(chunks, m.build(1+m.rng.IntN(5), 3000))
 	}
 	var bodies sync.Map // offset → body
 	var end atomic.Uint64

@@ -249,6 +249,9 @@ func TestOddHeaders(t *testing.T) {
 	if err != nil || string(filter) != "red" {
 		t.Fatal(err, string(filter))
 	}
+	if n := bytes.Count(entry, []byte("forged")); n != 1 { // x-death, which nobody is given
+		t.Errorf("%d forged annotations: %q", n, entry)
+	}
 	var d Delivery
 	h := decode(t, &d, entry, 1)
 	headers, _ := h.Headers()
@@ -310,6 +313,15 @@ func TestEncodedBody(t *testing.T) {
 		if good && !bytes.HasSuffix(entry, []byte(body)) {
 			t.Errorf("%q became %q", body, entry)
 		}
+	}
+}
+
+// TestAmplification drops arrays that are large out of nothing.
+func TestAmplification(t *testing.T) {
+	var d Delivery
+	h := decode(t, &d, []byte("\x00\x53\x72\xd1\x00\x00\x00\x13\x00\x00\x00\x02\xa3\x03x-a\xf0\x00\x00\x00\x05\x00\x0f\xff\xff\x40\x00\x53\x75\xa0\x00"), 1)
+	if headers, _ := h.Headers(); headers.Len() != 1 {
+		t.Errorf("%d octets of headers", len(headers))
 	}
 }
 
