@@ -86,3 +86,35 @@ func benchRead(b *testing.B, size, release int) {
 func BenchmarkRead1K(b *testing.B)        { benchRead(b, 1024, 0) }
 func BenchmarkRead1KRelease(b *testing.B) { benchRead(b, 1024, 100) }
 func BenchmarkRead16(b *testing.B)        { benchRead(b, 16, 0) }
+
+// BenchmarkHundredReaders has a hundred readers read side by side; an operation is a message for one of them.
+func BenchmarkHundredReaders(b *testing.B) {
+	l := benchLog(b)
+	var w Builder
+	body := make([]byte, 1024)
+	for i := 0; l.Size() < 100<<20; i++ {
+		if _, err := l.Append(buildBench(b, &w, body, int64(i))); err != nil {
+			b.Fatal(err)
+		}
+	}
+	readers := make([]*Reader, 100)
+	for i := range readers {
+		readers[i] = l.Read(0, Filter{})
+	}
+	var rec Record
+	b.ReportAllocs()
+	b.ResetTimer()
+	for n := 0; n < b.N; {
+		for _, r := range readers {
+			for range 50 {
+				if err := r.Next(&rec); errors.Is(err, ErrEnd) {
+					r.Seek(0)
+				} else if err != nil {
+					b.Fatal(err)
+				}
+				n++
+			}
+			r.Release()
+		}
+	}
+}

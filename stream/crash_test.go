@@ -33,7 +33,7 @@ func (m *model) cutTo(t testing.TB, next uint64) {
 func TestPowerCuts(t *testing.T) {
 	seed := seeds.Of(t)
 	var torn int64
-	for round := range 120 {
+	for round := range rounds(120) {
 		rng := rand.New(rand.NewPCG(seed, uint64(round)))
 		m := newModel(seed + uint64(round))
 		fs := storage.NewFaultFS(rng.Uint64())
@@ -165,7 +165,7 @@ func readThrough(t testing.TB, l *Log, m *model) (read, damaged int) {
 // TestDamage damages files at random: nobody is given anything wrong, nothing is passed over silently, and what can be read is.
 func TestDamage(t *testing.T) {
 	seed := seeds.Of(t)
-	for round := range 150 {
+	for round := range rounds(150) {
 		m := newModel(seed + uint64(round))
 		fs := storage.NewFaultFS(seed)
 		o := Options{SegmentBytes: 60_000}
@@ -388,7 +388,7 @@ func fixSum(header []byte) {
 // wrong.
 func TestGarbage(t *testing.T) {
 	seed := seeds.Of(t)
-	for round := range 300 {
+	for round := range rounds(300) {
 		m := newModel(seed + uint64(round))
 		fs := storage.NewFaultFS(seed)
 		o := Options{SegmentBytes: 20_000}
@@ -466,7 +466,7 @@ func TestStaleTail(t *testing.T) {
 		return b.Finish(1, 1)
 	}
 	seed := seeds.Of(t)
-	for round := range 50 {
+	for round := range rounds(50) {
 		fs := storage.NewFaultFS(seed + uint64(round))
 		l, _ := openLog(t, fs, Options{})
 		for i, s := range []string{"a", "b", "c"} {
@@ -493,4 +493,38 @@ func TestStaleTail(t *testing.T) {
 			t.Fatalf("round %d: an offset was there before it was given: %d", round, l.Next())
 		}
 	}
+}
+
+// TestBegin makes a replica of another's files.
+func TestBegin(t *testing.T) {
+	m := newModel(seeds.Of(t))
+	fs := storage.NewFaultFS(1)
+	o := Options{SegmentBytes: 10_000}
+	l, _ := openLog(t, fs, o)
+	fill(t, m, l, 50, 4, 500)
+	l.Cut(100)
+	first := l.First()
+	if err := Begin(fs, "copy", first); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range l.Segments() {
+		f, err := fs.Create(fileName("copy", s.First, segmentSuffix))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := f.WriteAt(fs.Contents(fileName("s", s.First, segmentSuffix)), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	replica, report, err := Open(fs, "copy", o)
+	if err != nil || report.Torn > 0 || len(report.Damage) > 0 || replica.First() != first {
+		t.Fatal(err, report, replica.First(), first)
+	}
+	m.check(t, replica)
+	c := m.build(1, 1) // and both go on alike
+	m.append(t, l, c)
+	if at, err := replica.Append(c.bytes); err != nil || at != m.next-1 {
+		t.Fatal(at, err)
+	}
+	m.check(t, replica)
 }

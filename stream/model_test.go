@@ -169,7 +169,7 @@ func openLog(t testing.TB, fs storage.FS, o Options) (*Log, Report) {
 // TestModel appends, syncs, cuts, opens anew and reads at random, and compares with the model.
 func TestModel(t *testing.T) {
 	seed := seeds.Of(t)
-	for round := range 30 {
+	for round := range rounds(30) {
 		m := newModel(seed + uint64(round))
 		fs := storage.NewFaultFS(seed)
 		o := Options{SegmentBytes: int64(1000 + m.rng.IntN(200_000)), SegmentChunks: uint32(2 + m.rng.IntN(100)), TailBytes: int64(1 + m.rng.IntN(100_000)),

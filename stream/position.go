@@ -184,6 +184,27 @@ func (l *Log) since(t int64) (uint64, error) {
 	return l.Next(), nil
 }
 
+// TimeOf is the time of the chunk that has an offset, in milliseconds since 1970; false if there is none, or it is damaged. The
+// difference to LastTime is how far a consumer that is there lags.
+func (l *Log) TimeOf(offset uint64) (ms int64, ok bool, err error) {
+	l.mu.Lock()
+	i := segmentOf(l.segs, offset)
+	if i < 0 || offset >= l.segs[i].end.offset {
+		l.mu.Unlock()
+		return 0, false, nil
+	}
+	s := *l.segs[i]
+	l.mu.Unlock()
+	_, err = l.seekIn(s, func(b boundary) bool { return b.offset <= offset }, func(_ boundary, h Header) bool {
+		ms, ok = h.Time, h.Next() > offset
+		return ok
+	})
+	if isDamage(err) || gone(err) {
+		return 0, false, nil
+	}
+	return ms, ok && err == nil, err
+}
+
 // retry is for what may have failed because the segment was cut meanwhile.
 func (l *Log) retry(err error, first uint64, again func() (uint64, error)) (uint64, error) {
 	if gone(err) && l.First() != first {

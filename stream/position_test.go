@@ -127,7 +127,7 @@ func TestResolve(t *testing.T) {
 // TestSince looks times up against a naive scan, in many small segments, with a clock that is set back and forth.
 func TestSince(t *testing.T) {
 	seed := seeds.Of(t)
-	for round := range 40 {
+	for round := range rounds(40) {
 		rng := rand.New(rand.NewPCG(seed, uint64(round)))
 		m := newModel(seed)
 		fs := storage.NewFaultFS(1)
@@ -154,6 +154,10 @@ func TestSince(t *testing.T) {
 			}
 		}
 		for _, c := range m.chunks {
+			at, ok, err := l.TimeOf(c.first)
+			if want := c.first >= first; err != nil || ok != want || want && at != c.time {
+				t.Fatalf("the time of %d: %d, %v, %v, want %d", c.first, at, ok, err, c.time)
+			}
 			ask(c.time)
 			ask(c.time + 1)
 		}

@@ -125,6 +125,15 @@ func TestFilterPassesOver(t *testing.T) {
 	if got < 20 || uint64(got)+r.Passed() != 1000 || octets > 3_000_000 {
 		t.Errorf("%d records came, %d were passed over, %d octets read", got, r.Passed(), octets)
 	}
+	// A filter that lost its bits must not hide what is wanted.
+	fs.Zero(fileName("s", 0, segmentSuffix), fileHeader+7*(HeaderLen+10*10_004+DefaultFilterSize+chunkSum)+HeaderLen+10*10_004, DefaultFilterSize)
+	l.Close()
+	l, _ = openLog(t, fs, Options{})
+	r = l.Read(0, Filter{Values: [][]byte{[]byte("v7")}})
+	var damage *DamageError
+	if err := r.Next(&rec); !errors.As(err, &damage) || damage.From != 70 || damage.To != 80 {
+		t.Errorf("read %d, %v", rec.Offset, err)
+	}
 }
 
 // TestChunks reads whole chunks, from within one.
@@ -288,4 +297,39 @@ func TestFilesAreBounded(t *testing.T) {
 			t.Fatalf("%d files are open", n)
 		}
 	}
+}
+
+// TestNoAllocation reads from memory and from disk without a heap.
+func TestNoAllocation(t *testing.T) {
+	m := newModel(seeds.Of(t))
+	fs := storage.NewFaultFS(1)
+	l, _ := openLog(t, fs, Options{Memory: NewMemory(1 << 20)})
+	fill(t, m, l, 300, 50, 300) // 2 MB
+	r := l.Read(0, Filter{})
+	var rec Record
+	read := func() {
+		for n := 0; n < 1000; n++ {
+			if err := r.Next(&rec); errors.Is(err, ErrEnd) {
+				r.Seek(0)
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if n%100 == 0 {
+				r.Release()
+			}
+		}
+	}
+	read()
+	read()
+	if n := testing.AllocsPerRun(30, read); n > 40 { // a few for each block that is read
+		t.Errorf("%v allocations for a thousand records", n)
+	}
+}
+
+// rounds are n, or few where the race detector takes its time.
+func rounds(n int) int {
+	if testing.Short() {
+		return max(n/8, 1)
+	}
+	return n
 }

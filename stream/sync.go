@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path/filepath"
 
 	"github.com/warrenmq/warren/storage"
 )
@@ -51,7 +52,7 @@ func (l *Log) sync(dirty []segment, names bool, first uint64) error {
 		}
 	}
 	if names {
-		if err := l.fs.SyncDir(l.dir); err != nil {
+		if err := errors.Join(l.fs.SyncDir(l.dir), l.fs.SyncDir(filepath.Dir(l.dir))); err != nil {
 			return err
 		}
 	}
@@ -166,4 +167,13 @@ func mark(fsys storage.FS, dir string, first uint64) error {
 		}
 	}
 	return nil
+}
+
+// Begin makes the directory of a log that has nothing yet and begins at an offset: for a replica that takes the files of
+// another, whose oldest segment begins there. It syncs, and must not be called for a log that is open or has segments.
+func Begin(fsys storage.FS, dir string, first uint64) error {
+	if err := fsys.MkdirAll(dir); err != nil {
+		return err
+	}
+	return errors.Join(mark(fsys, dir, first), fsys.SyncDir(filepath.Dir(dir)))
 }

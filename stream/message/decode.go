@@ -371,8 +371,10 @@ func (d *Delivery) application(v value) bool {
 
 // encode makes the content header. Headers are sorted, and of those with one key the first counts, as in RabbitMQ's deliveries.
 func (d *Delivery) encode() {
-	slices.SortStableFunc(d.fields, func(a, b field) int { return bytes.Compare(a.key, b.key) })
-
+	byKey := func(a, b field) int { return bytes.Compare(a.key, b.key) }
+	if !slices.IsSortedFunc(d.fields, byKey) {
+		slices.SortStableFunc(d.fields, byKey)
+	}
 	d.set |= amqp.Headers | amqp.DeliveryMode
 	h := binary.BigEndian.AppendUint16(d.Header[:0], amqp.ClassBasic)
 	h = binary.BigEndian.AppendUint16(h, 0)

@@ -360,8 +360,38 @@ func benchmarkMessage(b *testing.B) queue.Stored {
 	}, make([]byte, 1024), 128<<10)
 }
 
-func BenchmarkAppend(b *testing.B) {
-	m, dst := benchmarkMessage(b), make([]byte, 0, 4096)
+// TestNoAllocation converts both ways without a heap.
+func TestNoAllocation(t *testing.T) {
+	m := stored(t, "e", "k", &amqp.PropertyList{ContentType: "text/plain", DeliveryMode: amqp.Persistent, ReplyTo: "a/b", Expiration: "5", Timestamp: 9,
+		Headers: amqp.Table(nil).AppendString("b", "1").AppendString("a", "2").AppendInt64("x-c", 3)}, make([]byte, 300), 4096)
+	dst := make([]byte, 0, 4096)
+	var d Delivery
+	convert := func() {
+		entry, _, err := Append(dst, m, false)
+		if err == nil {
+			err = d.Decode(entry, 1)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	convert()
+	if n := testing.AllocsPerRun(100, convert); n > 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
+func plainMessage(b *testing.B) queue.Stored {
+	return stored(b, "", "s", &amqp.PropertyList{DeliveryMode: amqp.Persistent}, make([]byte, 1024), 128<<10)
+}
+
+func BenchmarkAppend(b *testing.B)      { benchmarkAppend(b, benchmarkMessage(b)) }
+func BenchmarkAppendPlain(b *testing.B) { benchmarkAppend(b, plainMessage(b)) }
+func BenchmarkDecode(b *testing.B)      { benchmarkDecode(b, benchmarkMessage(b)) }
+func BenchmarkDecodePlain(b *testing.B) { benchmarkDecode(b, plainMessage(b)) }
+
+func benchmarkAppend(b *testing.B, m queue.Stored) {
+	dst := make([]byte, 0, 4096)
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, _, err := Append(dst, m, false); err != nil {
@@ -370,8 +400,8 @@ func BenchmarkAppend(b *testing.B) {
 	}
 }
 
-func BenchmarkDecode(b *testing.B) {
-	entry := encode(b, benchmarkMessage(b), false)
+func benchmarkDecode(b *testing.B, m queue.Stored) {
+	entry := encode(b, m, false)
 	var d Delivery
 	b.ReportAllocs()
 	for b.Loop() {

@@ -185,6 +185,10 @@ func nextSection(b []byte) (code byte, v value, whole, rest []byte, ok bool) {
 	if len(b) < 3 || b[0] != 0 {
 		return 0, value{}, nil, nil, false
 	}
+	if code = b[2]; b[1] == codeSmallUlong && code >= sectionHeader && code <= sectionFooter { // as everybody writes it
+		v, rest, ok = nextValue(b[3:])
+		return code, v, b[:len(b)-len(rest)], rest, ok
+	}
 	d, after, ok := nextValue(b[1:])
 	if !ok {
 		return 0, value{}, nil, nil, false
