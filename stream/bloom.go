@@ -1,7 +1,5 @@
 package stream
 
-import "unicode/utf8"
-
 // The sizes of a filter in octets (x-stream-filter-size-bytes).
 const (
 	MinFilterSize     = 16
@@ -62,47 +60,4 @@ func bloomBits(value []byte, size int) (x, y uint32) {
 	h ^= h >> 33
 	n := uint32(8*size - 1)
 	return 1 + uint32(h)%n, 1 + uint32(h>>32)%n
-}
-
-// Filter is what a consumer wants to see. The zero value wants everything.
-type Filter struct {
-	// Values are what it looks for (x-stream-filter). An empty value looks for records without one.
-	Values [][]byte
-	// Unfiltered are records without a value, too (x-stream-match-unfiltered).
-	Unfiltered bool
-}
-
-// Match reports whether a chunk with this bloom filter, nil for none, may have something that the consumer wants.
-func (f *Filter) Match(bloom []byte) bool {
-	if len(f.Values) == 0 {
-		return true
-	}
-	unfiltered := len(bloom) == 0 || bloom[0]&1 != 0
-	if f.Unfiltered && unfiltered {
-		return true
-	}
-	for _, v := range f.Values {
-		if len(v) == 0 {
-			if unfiltered {
-				return true
-			}
-			continue
-		}
-		if len(bloom) == 0 {
-			continue
-		}
-		x, y := bloomBits(v, len(bloom))
-		if bloom[x/8]&(1<<(x%8)) != 0 && bloom[y/8]&(1<<(y%8)) != 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// FilterValue is the value of the header x-stream-filter-value for a chunk's filter: itself if it is UTF-8, none otherwise.
-func FilterValue(header []byte) []byte {
-	if !utf8.Valid(header) {
-		return nil
-	}
-	return header
 }

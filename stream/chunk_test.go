@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/test/seeds"
 )
 
@@ -188,6 +189,29 @@ func TestBloom(t *testing.T) {
 	}
 	if x, y := bloomBits([]byte("banana"), 16); x != 95 || y != 6 { // written to disk: must never change
 		t.Errorf("the bits of banana are %d and %d", x, y)
+	}
+}
+
+func TestParseFilter(t *testing.T) {
+	str, yes := amqp.StringValue, amqp.BoolValue(true)
+	for _, c := range []struct {
+		values, unfiltered amqp.Value
+		want               string
+		err                error
+	}{
+		{amqp.Value{}, yes, "[] false", nil},
+		{amqp.Int64Value(5), yes, "[] false", nil},
+		{str("a"), amqp.Value{}, "[a] false", nil},
+		{str(""), yes, "[] true", nil},
+		{str("a"), str("true"), "[a] false", nil},
+		{amqp.ArrayValue(amqp.Array(nil).AppendString("a").AppendString("b")), yes, "[a b] true", nil},
+		{amqp.ArrayValue(nil), yes, "[] false", ErrFilter},
+		{amqp.ArrayValue(amqp.Array(nil).AppendString("a").AppendInt64(1)), yes, "[] false", ErrFilter},
+	} {
+		f, err := ParseFilter(c.values, c.unfiltered)
+		if got := fmt.Sprintf("%s %v", f.Values, f.Unfiltered); got != c.want || !errors.Is(err, c.err) {
+			t.Errorf("%v, %v: %s, %v, want %s", c.values, c.unfiltered, got, err, c.want)
+		}
 	}
 }
 

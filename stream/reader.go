@@ -282,7 +282,15 @@ func (r *Reader) Ready() bool {
 	l := r.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return r.placed && l.tailAt(r.base, r.pos) != nil
+	if !r.placed {
+		return false
+	}
+	t := l.tailAt(r.base, r.pos)
+	if t == nil || !l.o.Memory.hold(t) {
+		return false
+	}
+	l.o.Memory.release(t)
+	return true
 }
 
 // tailAt is the tail that has a position. The lock is held.

@@ -18,7 +18,7 @@ type Delivery struct {
 	// exchange and the stream's name.
 	Exchange, Key []byte
 	From          bool
-	// Header is the payload of the content header frame.
+	// Header is the payload of the content header frame. It may be longer than a frame can be: then it cannot be delivered.
 	Header []byte
 	// Body are the pieces of the body, and Size their octets.
 	Body [][]byte
