@@ -228,3 +228,30 @@ func TestGarbage(t *testing.T) {
 		l.Close()
 	}
 }
+
+// TestIndexIsSparse syncs after every little chunk: the index follows the octets, not the syncs.
+func TestIndexIsSparse(t *testing.T) {
+	m := newModel(seeds.Of(t))
+	fs := storage.NewFaultFS(1)
+	l, _ := openLog(t, fs, Options{})
+	for i := range 2000 {
+		m.append(t, l, m.build(1, 10))
+		if err := l.Sync(); err != nil {
+			t.Fatal(err)
+		}
+		if i%100 == 99 {
+			l.Close()
+			l, _ = openLog(t, fs, Options{})
+		}
+	}
+	index := len(fs.Contents(fileName("s", 0, indexSuffix)))
+	if most := fileHeader + (int(l.Size())/indexStep+3)*boundaryLen; index > most {
+		t.Errorf("an index of %d octets for a segment of %d", index, l.Size())
+	}
+	m.check(t, l)
+	for _, c := range m.chunks {
+		if got, err := l.Resolve(Spec{Kind: Since, Since: c.time}); err != nil || got != m.since(0, c.time) {
+			t.Fatal(got, err)
+		}
+	}
+}
