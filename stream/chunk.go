@@ -164,7 +164,7 @@ func (c Chunk) Records() Records {
 
 // Next fills r with the next record, whose body is a view of the chunk. It is false at the end, or where the entries are
 // malformed: Err tells which. Records of compressed sub-batches are passed over, as RabbitMQ does for AMQP 0-9-1, and so is what
-// a publisher of the stream protocol made malformed within a sub-batch; Lost counts those.
+// a publisher of the stream protocol made malformed within a sub-batch; Lost counts both.
 func (it *Records) Next(r *Record) bool {
 	for {
 		if it.offset < it.after {
@@ -207,7 +207,7 @@ func (it *Records) Err() error {
 	return nil
 }
 
-// Lost is how many records so far were passed over because their sub-batch is malformed.
+// Lost is how many records so far were passed over because their sub-batch is compressed or malformed.
 func (it *Records) Lost() uint32 { return it.lost }
 
 // Offset is the offset that comes next.
@@ -237,6 +237,7 @@ func (it *Records) subBatch() bool {
 	it.data, body = body[length:], body[:length:length]
 	it.after = it.offset + uint64(records)
 	if compression != 0 {
+		it.lost += uint32(records)
 		it.offset = it.after
 		return true
 	}

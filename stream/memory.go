@@ -8,7 +8,8 @@ import (
 )
 
 // Memory is what the readers of all streams of a node share: recent chunks, and blocks that were read from disk. It has one
-// bound; what was not used for the longest time makes room. It is safe for concurrent use.
+// bound; what was not used for the longest time makes room. Who wants to read while all of it is in use waits until somebody
+// releases some, which Reader asks of its callers. It is safe for concurrent use.
 type Memory struct {
 	max int64
 

@@ -78,11 +78,10 @@ func (r *Reader) Offset() uint64 {
 	return max(r.next, r.from)
 }
 
-// Passed is how many records the reader has passed over because of its filter, and Lost those that it could not expand or make
-// out: compressed ones and those of malformed sub-batches are none that anybody else could give it over AMQP 0-9-1.
+// Passed is how many records the reader has passed over because of its filter.
 func (r *Reader) Passed() uint64 { return r.passed }
 
-// Lost is explained with Passed.
+// Lost is how many records Next has passed over because they lie in sub-batches that are compressed or malformed.
 func (r *Reader) Lost() uint64 { return r.lost }
 
 // Next fills rec with the next record. At the end it is ErrEnd, and may be called again when something was appended; other
