@@ -72,6 +72,14 @@ func (l *Log) readBlock(b *block, s segment, start, end int64) error {
 				break
 			}
 			if more > int64(len(b.buf)) {
+				var head headBuf
+				if _, _, err := readHead(f, start+n, s.end.pos, &head); int64(have)-n >= HeaderLen && err != nil { // before memory is given for what it says
+					if !isDamage(err) {
+						return err
+					}
+					b.bad = err
+					break
+				}
 				l.o.Memory.grow(b, int(more), have)
 			}
 			got, err := f.ReadAt(b.buf[have:more], start+int64(have))

@@ -1,7 +1,6 @@
 package stream
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 )
@@ -395,32 +394,19 @@ func (r *Reader) passOver(s segment) (bool, error) {
 		return false, err
 	}
 	defer r.l.o.Files.put(f)
-	var b [HeaderLen + MaxFilterSize + chunkSum]byte
-	if n, err := f.ReadAt(b[:HeaderLen], r.pos); n < HeaderLen {
-		return false, ignoreDamage(orDamaged(err))
-	}
-	h, err := ParseHeader(b[:])
-	if err != nil || h.Length < worthPassing || h.Size() > s.end.pos-r.pos {
+	var buf headBuf
+	h, bloom, err := readHead(f, r.pos, s.end.pos, &buf)
+	switch {
+	case isDamage(err):
+		return false, nil // it will be found out when the chunk is read
+	case err != nil:
+		return false, err
+	case h.Length < worthPassing || h.First != r.next || r.filter.Match(bloom):
 		return false, nil
-	}
-	rest := b[HeaderLen : HeaderLen+int(h.Filter)+chunkSum]
-	if n, err := f.ReadAt(rest, r.pos+HeaderLen+int64(h.Length)); n < len(rest) {
-		return false, ignoreDamage(orDamaged(err))
-	}
-	bloom, sum := rest[:h.Filter], binary.BigEndian.Uint32(rest[h.Filter:])
-	if sum != headFilterSum(b[:HeaderLen], bloom) || h.First != r.next || r.filter.Match(bloom) {
-		return false, nil // whole, it will be checked, and read
 	}
 	r.passed += uint64(h.Records)
 	r.pos += h.Size()
 	r.next = h.Next()
 	r.aligned = false
 	return true, nil
-}
-
-func ignoreDamage(err error) error {
-	if isDamage(err) {
-		return nil
-	}
-	return err
 }

@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -107,6 +108,45 @@ func (w *headers) seek(b boundary, stop func(boundary, Header) bool) (boundary, 
 	return b, nil
 }
 
+// headBuf has room for a chunk's header, filter and checksum.
+type headBuf [HeaderLen + MaxFilterSize + chunkSum]byte
+
+// readHead reads the header and the filter of the chunk at a position of a segment that ends at limit, and checks their
+// checksum. The entries are not read.
+func readHead(f storage.File, pos, limit int64, buf *headBuf) (h Header, bloom []byte, err error) {
+	read := func(b []byte, at int64) error {
+		n, err := f.ReadAt(b, at)
+		if n == len(b) {
+			return nil
+		}
+		if err = orDamaged(err); err == errHeader {
+			err = ErrChunk
+		}
+		return err
+	}
+	if limit-pos < HeaderLen {
+		return h, nil, ErrChunk
+	}
+	if err := read(buf[:HeaderLen], pos); err != nil {
+		return h, nil, err
+	}
+	if h, err = ParseHeader(buf[:]); err != nil {
+		return h, nil, err
+	}
+	if h.Size() > limit-pos {
+		return h, nil, ErrChunk
+	}
+	rest := buf[HeaderLen : HeaderLen+int(h.Filter)+chunkSum]
+	if err := read(rest, pos+HeaderLen+int64(h.Length)); err != nil {
+		return h, nil, err
+	}
+	bloom = rest[:h.Filter]
+	if binary.BigEndian.Uint32(rest[h.Filter:]) != headFilterSum(buf[:HeaderLen], bloom) {
+		return h, nil, ErrChecksum
+	}
+	return h, bloom, nil
+}
+
 // isDamage tells damaged bytes from failures to read them.
 func isDamage(err error) bool {
 	return errors.Is(err, ErrChunk) || errors.Is(err, ErrChecksum) || errors.Is(err, errHeader) || errors.Is(err, errBoundary)
@@ -117,13 +157,16 @@ func isDamage(err error) bool {
 func scan(f storage.File, from boundary, size int64, found func(boundary)) (boundary, error) {
 	w := headers{f: f, limit: size}
 	var buf []byte
+	var head headBuf
 	b := from
 	for b.pos < size {
 		h, err := w.next(b)
-		if err == nil {
-			if int64(cap(buf)) < h.Size() {
+		if err == nil && int64(cap(buf)) < h.Size() {
+			if _, _, err = readHead(f, b.pos, size, &head); err == nil { // before memory is given for what it says
 				buf = make([]byte, h.Size())
 			}
+		}
+		if err == nil {
 			buf = buf[:h.Size()]
 			var n int
 			if n, err = f.ReadAt(buf, b.pos); n == len(buf) {
