@@ -26,6 +26,7 @@ var featureFlags = []struct{ name, description string }{
 	{"empty_basic_get_metric", "Gets that found a queue empty are counted"},
 	{"implicit_default_bindings", "Bindings of the default exchange follow from the queues"},
 	{"message_containers_deaths_v2", "Cycles of dead letters are recognised by queue and reason"},
+	{"quorum_queue", "Queues of the type quorum"},
 	{"rabbit_exchange_type_local_random", "Exchanges of the type x-local-random"},
 	{"rabbitmq_4.0.0", "Behaves as RabbitMQ 4.0"},
 	{"rabbitmq_4.1.0", "Behaves as RabbitMQ 4.1"},
