@@ -17,6 +17,8 @@ const (
 	maxEpoch = 16 << 20
 	// maxEpochAge is how long something may stay in the journal while nothing else calls for a flush.
 	maxEpochAge = 5 * time.Minute
+	// flushRetry is for how long a flush rests that failed.
+	flushRetry = time.Second
 	// flushStep is how many messages of a queue are looked at under its lock at a time.
 	flushStep = 4096
 )
@@ -58,6 +60,10 @@ func (s *Store) flusher(ctx context.Context) {
 			moved, err := s.flush(upTo)
 			if err != nil {
 				s.o.Log.Error("messages could not be moved to disk; it will be tried again", "error", err.Error())
+				select {
+				case <-ctx.Done():
+				case <-time.After(flushRetry):
+				}
 				break
 			}
 			if moved == 0 && upTo == last-1 { // nothing to gain: what is left is in use, or was read ahead

@@ -13,8 +13,12 @@ import (
 	"github.com/warrenmq/warren/queue"
 )
 
-// checkpointAge is how long something may stay in the log only, while nothing else calls for a checkpoint.
-const checkpointAge = 5 * time.Minute
+const (
+	// checkpointAge is how long something may stay in the log only, while nothing else calls for a checkpoint.
+	checkpointAge = 5 * time.Minute
+	// checkpointRetry is for how long a checkpoint rests that failed.
+	checkpointRetry = time.Second
+)
 
 // slot is one Raft shard with its queues, and this node's way into it and out of it.
 type slot struct {
@@ -111,9 +115,13 @@ func (s *slot) keeper() {
 		case <-timer.C:
 		}
 		index, err := s.machine.checkpoint()
-		if err != nil {
+		for ; err != nil; index, err = s.machine.checkpoint() {
 			s.log.Error("messages of quorum queues could not be moved to disk; it will be tried again", "error", err.Error())
-			continue
+			select {
+			case <-s.quit:
+				return
+			case <-time.After(checkpointRetry):
+			}
 		}
 		if err := s.cutLog(index); err != nil {
 			s.log.Warn("the log of a slot was not cut", "slot", s.number, "error", err.Error())
