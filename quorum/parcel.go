@@ -15,8 +15,9 @@ const retryLetters = 30 * time.Second
 type parcel struct {
 	queue *Queue
 
-	mu   sync.Mutex // guards what follows; a leaf
-	left map[queue.Seq]struct{}
+	mu    sync.Mutex // guards what follows; a leaf
+	left  map[queue.Seq]struct{}
+	again *time.Timer // sends once more what is left; nil: not set yet
 }
 
 // sendKept hands on dead letters that must arrive, each by itself: one that cannot does not hold up the others.
@@ -49,13 +50,20 @@ func (d *dispatcher) sendKept(q *Queue, ls []letter) {
 			p.mu.Unlock()
 		}
 	}
-	time.AfterFunc(d.machine.retry, func() { d.machine.sendAgain(p) })
+	p.mu.Lock()
+	if len(p.left) > 0 {
+		p.again = time.AfterFunc(d.machine.retry, func() { d.machine.sendAgain(p) })
+	}
+	p.mu.Unlock()
 }
 
 // arrived says that a letter is where it goes.
 func (p *parcel) arrived(seq queue.Seq) {
 	p.mu.Lock()
 	delete(p.left, seq)
+	if len(p.left) == 0 && p.again != nil {
+		p.again.Stop() // and the parcel need not be kept
+	}
 	p.mu.Unlock()
 	q := p.queue
 	q.slot.proposer.add(func(b *batch) {
