@@ -15,6 +15,7 @@ type Window[T any] struct {
 	slots []slot[T] // ascending keys; those before head are gone, the ones at both ends are alive
 	head  int
 	live  int
+	full  uint64 // the last key when much of the slice was last in use
 }
 
 // slot keeps in the low bit of mark whether the entry is gone, and the key above it.
@@ -23,8 +24,14 @@ type slot[T any] struct {
 	item T
 }
 
-// windowKeep is the capacity, in entries, up to which a window keeps its memory however few entries it has.
-const windowKeep = 4096
+const (
+	// windowKeep is the capacity, in entries, up to which a window keeps its memory however few entries it has.
+	windowKeep = 4096
+	// windowLinger is the capacity up to which an empty window keeps its memory until windowPatience times as many
+	// entries have passed without using much of it: a window that fills and empties many times a second grows once.
+	windowLinger   = 128 << 10
+	windowPatience = 16
+)
 
 // Len is the number of entries.
 func (w *Window[T]) Len() int { return w.live }
@@ -191,8 +198,14 @@ func (w *Window[T]) seek(key uint64) int {
 // tidy restores what removals disturb: both ends alive, at least half of the slots alive, memory in proportion.
 func (w *Window[T]) tidy() {
 	if w.live == 0 {
-		if cap(w.slots) > windowKeep && len(w.slots) < cap(w.slots)/4 {
-			w.slots = nil
+		if c := cap(w.slots); c > windowKeep {
+			last := w.slots[len(w.slots)-1].mark >> 1
+			switch {
+			case len(w.slots) >= c/4:
+				w.full = last
+			case c > windowLinger || last-w.full > windowPatience*uint64(c):
+				w.slots = nil
+			}
 		}
 		w.slots, w.head = w.slots[:0], 0
 		return

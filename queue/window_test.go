@@ -196,6 +196,48 @@ func TestWindowDoesNotAllocate(t *testing.T) {
 	}
 }
 
+// TestWindowLingers: a window that fills from time to time keeps its memory in between, and gives it back when much has
+// passed without filling it.
+func TestWindowLingers(t *testing.T) {
+	var w Window[[3]uint64]
+	key := uint64(1)
+	pass := func(n int) {
+		for range n {
+			w.Append(key, [3]uint64{})
+			key++
+		}
+		w.RemoveRange(0, key, nil)
+	}
+	pass(20_000)
+	full := cap(w.slots)
+	for range 100 {
+		for range 10 {
+			pass(1000)
+		}
+		pass(20_000)
+		if cap(w.slots) != full {
+			t.Fatalf("room for %d entries, was %d", cap(w.slots), full)
+		}
+	}
+	for range windowPatience {
+		pass(full / 5)
+	}
+	if cap(w.slots) != full {
+		t.Fatal("memory given back too soon")
+	}
+	for range 5 * windowPatience {
+		pass(full / 5)
+	}
+	if cap(w.slots) > windowKeep*2 {
+		t.Fatalf("room for %d entries is kept", cap(w.slots))
+	}
+	pass(2 * windowLinger)
+	pass(1)
+	if cap(w.slots) > windowKeep {
+		t.Fatalf("room for %d entries is kept", cap(w.slots))
+	}
+}
+
 func BenchmarkWindow(b *testing.B) {
 	b.Run("AppendRemove", func(b *testing.B) {
 		var w Window[[4]uint64]
