@@ -19,6 +19,8 @@ const (
 	checkpointOctets = 64 << 20
 	// checkpointRecord is the format of what a checkpoint writes into the database.
 	checkpointRecord = 1
+	// originsRecord is the format of its record of origins. The one before knew no leader.
+	originsRecord = 2
 	// compactRate is how many octets a second are read for copying runs forward.
 	compactRate = 64 << 20
 )
@@ -83,9 +85,7 @@ func (m *machine) checkpoint() (index uint64, err error) {
 			saved = append(saved, m.save(q))
 		}
 	}
-	origins := binary.AppendVarint(nil, int64(m.now))
-	origins = binary.AppendUvarint(origins, m.lastLog)
-	origins = m.origins.append(origins)
+	origins := m.common(nil)
 	gone := m.gone
 	since, held := m.since, m.held
 	m.gone, m.since, m.held = nil, 0, 0
@@ -104,7 +104,7 @@ func (m *machine) checkpoint() (index uint64, err error) {
 		if run != nil {
 			batch.Set(m.key('r', uint64(run.ID())), nil)
 		}
-		batch.Set(m.key('o', 0), append([]byte{checkpointRecord}, origins...))
+		batch.Set(m.key('o', 0), origins)
 		state := binary.LittleEndian.AppendUint64([]byte{checkpointRecord}, index)
 		batch.Set(m.key('a', 0), binary.LittleEndian.AppendUint64(state, uint64(s.nextRun)))
 		err = m.db.Commit(&batch, true)
@@ -132,6 +132,32 @@ func (m *machine) checkpoint() (index uint64, err error) {
 	}
 	m.unload(saved)
 	return index, m.sweep()
+}
+
+// common appends what the database has of the slot as a whole: equal states give equal bytes. Called with m.mu held.
+//
+//	version u8 | now varint | name of the last log | node, boot and term of who leads uvarints | origins, to the end
+func (m *machine) common(dst []byte) []byte {
+	dst = binary.AppendVarint(append(dst, originsRecord), int64(m.now))
+	for _, n := range [...]uint64{m.lastLog, m.leads.node, m.leads.boot, m.leads.term} {
+		dst = binary.AppendUvarint(dst, n)
+	}
+	return m.origins.append(dst)
+}
+
+// readCommon is the inverse of common.
+func (m *machine) readCommon(b []byte) (err error) {
+	r := reader{b: b}
+	version := r.octet()
+	m.now, m.lastLog = queue.Time(r.varint()), r.uvarint(maxUint64)
+	if version > 1 {
+		m.leads = leader{r.uvarint(maxUint64), r.uvarint(maxUint64), r.uvarint(maxUint64)}
+	}
+	if version == 0 || version > originsRecord || r.bad {
+		return errFormat
+	}
+	m.origins, err = readOrigins(r.b)
+	return err
 }
 
 // save takes down a queue. Called with m.mu held.
@@ -315,7 +341,9 @@ func (m *machine) Sync() error {
 // Open implements sm.IOnDiskStateMachine: the state is that of the last checkpoint.
 func (m *machine) Open(<-chan struct{}) (uint64, error) {
 	if m.disk.runs != nil { // loaded before the Raft engine was started, which would end the process for an error
-		return m.saving.index, nil
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.applied, nil
 	}
 	return m.load()
 }
@@ -353,13 +381,7 @@ func (m *machine) load() (uint64, error) {
 		return fail("origins", err)
 	}
 	if o != nil {
-		r := reader{b: o}
-		version := r.octet()
-		m.now, m.lastLog = queue.Time(r.varint()), r.uvarint(maxUint64)
-		if version != checkpointRecord || r.bad {
-			return fail("origins", errFormat)
-		}
-		if m.origins, err = readOrigins(r.b); err != nil {
+		if err := m.readCommon(o); err != nil {
 			return fail("origins", err)
 		}
 	}

@@ -25,6 +25,7 @@ type dispatcher struct {
 	proposer *proposer
 	pool     *queue.Pool
 	log      *slog.Logger
+	leads    func() // called when this node has come to lead; nil: nobody wants to know
 	wake     queue.Wake
 	offers   []queue.Offered
 	ranges   []queue.Range
@@ -107,7 +108,11 @@ func (d *dispatcher) carryOut(r *round) {
 			x.queue.activity(x.consumer, x.active)
 		case opContinue:
 			x.queue.propose(cmdContinue)
-		case opDeleted:
+		case opLeads:
+			if d.leads != nil {
+				d.leads()
+			}
+		case opDeleted, opEnded:
 			for _, c := range x.queue.end() {
 				c.out.Cancelled(&d.wake)
 			}

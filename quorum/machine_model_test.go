@@ -95,21 +95,21 @@ func (r *rig) crash(seed, boot uint64) {
 	r.Helper()
 	fs := r.fs.Crash(seed)
 	_ = r.db.Close()
-	r.m.Close()
+	r.m.shut()
 	r.fs = fs
 	r.open(boot)
 }
 
 // state is everything of the machine that replicas must have in common.
-func (r *rig) state() string {
-	r.m.mu.Lock()
-	defer r.m.mu.Unlock()
-	b := binary.AppendVarint(nil, int64(r.m.now))
-	b = binary.AppendUvarint(b, r.m.lastLog)
-	b = r.m.origins.append(b)
-	for _, id := range slices.Sorted(maps.Keys(r.m.queues)) {
+func (r *rig) state() string { return stateOf(r.m) }
+
+func stateOf(m *machine) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b := m.common(nil)
+	for _, id := range slices.Sorted(maps.Keys(m.queues)) {
 		b = binary.AppendUvarint(b, id)
-		b = r.m.queues[id].record(b)
+		b = m.queues[id].record(b)
 	}
 	return string(b)
 }

@@ -11,11 +11,13 @@ import (
 // becomes of them is reported when they have been applied, on another goroutine.
 type Queue struct {
 	id   uint64
+	host *Host
 	slot *slot
 	dead queue.DeadLetters
 
 	mu        sync.Mutex // guards what follows; outlets lock under it
 	consumers map[queue.ConsumerID]*consumer
+	config    queue.Config // as metadata says
 }
 
 // consumer is a consumer or getter of this node.
@@ -269,13 +271,23 @@ func (q *Queue) Purge(w *queue.Wake, done func(uint64)) {
 	q.ask(cmdPurge, nil, func(_ *dispatcher, r *result) { done(r.count) })
 }
 
-// Configure implements queue.Queue.
-func (q *Queue) Configure(c queue.Config, w *queue.Wake) { q.create(c) }
+// Configure implements queue.Queue. In a cluster every node does it, and what the leading one says counts.
+func (q *Queue) Configure(c queue.Config, w *queue.Wake) {
+	q.mu.Lock()
+	q.config = c
+	q.mu.Unlock()
+	q.host.mu.Lock()
+	complete := q.host.complete
+	q.host.mu.Unlock()
+	if complete {
+		q.create(cmdCreate, c)
+	}
+}
 
-// create has the queue made, or given other limits.
-func (q *Queue) create(c queue.Config) {
+// create has the queue made (cmdDeclare), or given other limits if it is there (cmdCreate).
+func (q *Queue) create(k kind, c queue.Config) {
 	q.slot.proposer.add(func(b *batch) {
-		b.buf = appendConfig(append(appendCommand(b.buf, cmdCreate, q.id), rulesVersion), &c)
+		b.buf = appendConfig(append(appendCommand(b.buf, k, q.id), rulesVersion), &c)
 	})
 }
 

@@ -38,6 +38,8 @@ const (
 	opActivity               // consumer is active or no longer
 	opContinue               // the machine wants to go on
 	opDeleted                // the queue is gone
+	opEnded                  // the node was taken for dead: the queue's consumers of this node are gone
+	opLeads                  // this node leads now
 )
 
 // delivery is a message on its way to a consumer. Message comes with a reference if it is in memory; if not, its Ref is
