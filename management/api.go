@@ -52,6 +52,8 @@ type Options struct {
 	// MetricsAuth asks scrapers for a password; PerObject makes /metrics tell of each object.
 	MetricsAuth, PerObject bool
 	Log                    *slog.Logger
+	// Peers is the cluster that the node is a member of; nil: it is alone.
+	Peers Cluster
 }
 
 // Listener is an address on which the node serves a protocol: amqp, amqp/ssl, http or http/prometheus.
@@ -68,6 +70,7 @@ type API struct {
 	routes  []route
 	samples samples
 	process *prometheus.Registry
+	kept    keptAnswers
 }
 
 // New prepares an API. It starts nothing.
