@@ -238,3 +238,159 @@ func waitFor(t testing.TB, f func(context.Context) error) {
 		t.Fatal(err)
 	}
 }
+
+// begin puts a load on all nodes.
+func (c *cluster) begin(id uint64) (*load, map[uint64]*Queue) {
+	l := &load{c: c, id: id}
+	qs := c.declare(id, noLimits, nil)
+	for number := range c.nodes {
+		l.join(number, qs[number])
+	}
+	return l, qs
+}
+
+func others(than uint64) (list []uint64) {
+	for n := uint64(1); n <= 3; n++ {
+		if n != than {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// restart starts a node that was killed, with its clients.
+func (c *cluster) restart(l *load, number uint64) {
+	c.Helper()
+	n := c.start(number)
+	for _, o := range c.nodes {
+		o.host.Up(number, 0)
+	}
+	l.join(number, n.host.NewQueue(l.id, noLimits, nil))
+}
+
+// down tells all others that a node is down.
+func (c *cluster) down(number uint64) {
+	for o, n := range c.nodes {
+		if o != number {
+			n.host.Down(number, 0)
+		}
+	}
+}
+
+// TestLeaderDies: the leader is killed under load. The others go on, what its consumers held comes once more, and nothing
+// confirmed is lost.
+func TestLeaderDies(t *testing.T) {
+	c := newCluster(t, 1)
+	l, _ := c.begin(1)
+	for range 2 {
+		leader := c.leader(0, 1, 2, 3)
+		l.progress(1, 2, 3)
+		l.leave(leader)
+		c.kill(leader)
+		c.down(leader)
+		rest := others(leader)
+		c.leader(0, rest...)
+		l.progress(rest...)
+		c.restart(l, leader)
+		l.progress(1, 2, 3)
+	}
+	l.end()
+}
+
+// TestLeaderCutOff: the leader is cut off under load, in each of the ways in which that can happen. The others go on; its
+// clients wait, and go on when it is back, with what they published meanwhile.
+func TestLeaderCutOff(t *testing.T) {
+	c := newCluster(t, 1)
+	l, _ := c.begin(1)
+	for _, f := range []fault{cut, lossy, stuck} {
+		leader := c.leader(0, 1, 2, 3)
+		l.progress(1, 2, 3)
+		rest := others(leader)
+		c.net.isolate(leader, f, rest...)
+		c.leader(0, rest...)
+		l.progress(rest...)
+		c.net.isolate(leader, fine, rest...)
+		l.progress(1, 2, 3)
+	}
+	l.end()
+}
+
+// TestCutOffAndGivenUp: a node is cut off for so long that the others end its consumers. What they held comes to others,
+// once; when it is back, its consumers hear that they are none any more, and its publishers go on.
+func TestCutOffAndGivenUp(t *testing.T) {
+	c := newCluster(t, 1)
+	qs := c.declare(1, noLimits, nil)
+	leader := c.leader(0, 1, 2, 3)
+	rest := others(leader)
+	away := rest[0]
+	k := c.nodes[away].consume(qs[away], queue.ConsumerSpec{Prefetch: 10})
+	p := c.nodes[leader].publisherFrom(1 << 32)
+	p.publish(qs[leader], 10, 100)
+	k.wait(10)
+	c.net.isolate(away, cut, others(away)...)
+	c.down(away)
+	k2 := c.nodes[leader].consume(qs[leader], queue.ConsumerSpec{})
+	_, ds := k2.wait(10)
+	for _, d := range ds {
+		if !d.Redelivered {
+			t.Fatal("a message comes for the first time again")
+		}
+	}
+	for _, n := range c.nodes {
+		n.host.Up(away, 0)
+	}
+	p2 := c.nodes[away].publisherFrom(2 << 32)
+	p2.publish(qs[away], 5, 100)
+	c.net.isolate(away, fine, others(away)...)
+	p2.wait()
+	until(t, "the consumer is cancelled", func() bool {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		return k.cancelled
+	})
+	k2.wait(5)
+	k3 := c.nodes[away].consume(qs[away], queue.ConsumerSpec{})
+	p2.publish(qs[away], 6, 100)
+	k2.wait(3)
+	k3.wait(3)
+	k2.mu.Lock()
+	cancelled := k2.cancelled
+	k2.mu.Unlock()
+	if cancelled {
+		t.Fatal("a consumer of a node that was up is cancelled")
+	}
+	c.agree()
+}
+
+// TestNoMajority: while a node is alone, nothing is confirmed or refused, and it does not wear itself out; then everything
+// is confirmed. What it believes of the others meanwhile does not hurt them.
+func TestNoMajority(t *testing.T) {
+	c := newCluster(t, 1)
+	qs := c.declare(1, noLimits, nil)
+	leader := c.leader(0, 1, 2, 3)
+	rest := others(leader)
+	k := c.nodes[rest[0]].consume(qs[rest[0]], queue.ConsumerSpec{})
+	p := c.nodes[leader].publisherFrom(1 << 32)
+	p.publish(qs[leader], 1, 100)
+	k.wait(1)
+	c.net.isolate(leader, cut, rest...)
+	c.nodes[leader].host.Down(rest[0], 0)
+	c.nodes[leader].host.Down(rest[1], 0)
+	c.leader(0, rest...)
+	p.publish(qs[leader], 10, 100)
+	until(t, "the old leader sees that it is alone", func() bool { return c.nodes[leader].host.Slots()[0].Leader == 0 })
+	time.Sleep(600 * time.Millisecond) // several elections long
+	p.mu.Lock()
+	if p.confirmed > 1 || p.refused > 0 {
+		t.Fatalf("%d confirmed, %d refused", p.confirmed, p.refused)
+	}
+	p.mu.Unlock()
+	c.net.isolate(leader, fine, rest...)
+	p.wait()
+	k.wait(10)
+	if k.mu.Lock(); k.cancelled {
+		t.Error("a consumer is cancelled that was never cut off")
+	}
+	k.mu.Unlock()
+	c.agree()
+}
