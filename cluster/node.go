@@ -20,6 +20,7 @@ type Node struct {
 	incarnation uint64
 	chunks      chunks
 	sessions    atomic.Uint64
+	farewell    time.Duration   // the most that a link takes to write what was sent, when it is closed
 	quit        context.Context // ends with Close
 	end         context.CancelFunc
 	work        sync.WaitGroup // goroutines that are not a link's own
@@ -54,8 +55,8 @@ func Open(o Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{o: o, incarnation: random64(), start: time.Now(), openings: make(chan struct{}, maxHandshakes),
-		peers: make(map[NodeID]*peer), reported: make(map[reported]time.Time)}
+	n := &Node{o: o, incarnation: random64(), start: time.Now(), farewell: 500 * time.Millisecond,
+		openings: make(chan struct{}, maxHandshakes), peers: make(map[NodeID]*peer), reported: make(map[reported]time.Time)}
 	n.quit, n.end = context.WithCancel(context.Background())
 	return n, nil
 }

@@ -227,6 +227,7 @@ func TestOwnedOfClosedNode(t *testing.T) {
 
 // Whoever dials a peer that says nothing is not kept waiting for ever, and not by a context that has ended; nor is Close.
 func TestOwnedOfSilentPeer(t *testing.T) {
+	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -24,6 +26,7 @@ import (
 	sm "github.com/lni/dragonboat/v4/statemachine"
 
 	"github.com/warrenmq/warren/cluster"
+	"github.com/warrenmq/warren/test/seeds"
 )
 
 // wire is a network of two members in which a connection is one over loopback.
@@ -209,20 +212,29 @@ func TestTransportMalformed(t *testing.T) {
 // A connection on which nothing comes back is given up, whether what is sent disappears or the other side does not read it.
 func TestTransportStalled(t *testing.T) {
 	one, _ := carriers(t, nil, nil)
-	for _, size := range []int{10, 1 << 20} { // what the system takes, and what it does not
+	for _, tc := range []struct {
+		size  int
+		every time.Duration
+		want  error
+	}{
+		{10, time.Millisecond, errUnheard},           // the system takes all
+		{1 << 20, time.Hour, os.ErrDeadlineExceeded}, // it does not, and there is no question
+	} {
 		here, _ := loopback(t)
-		s, err := one.sender(here, 200*time.Millisecond, time.Millisecond)
+		s, err := one.sender(here, 200*time.Millisecond, tc.every)
 		if err != nil {
 			t.Fatal(err)
 		}
-		batch := messagesOf(make([]byte, size))
+		s.asked = time.Now()
+		batch := messagesOf(make([]byte, tc.size))
+		late := time.AfterFunc(20*time.Second, func() { here.Close() })
 		for end := time.Now().Add(20 * time.Second); err == nil && time.Now().Before(end); time.Sleep(time.Millisecond) {
 			err = s.SendMessageBatch(batch)
 		}
-		var timeout net.Error
-		if !errors.Is(err, errUnheard) && !(size > 10 && errors.As(err, &timeout) && timeout.Timeout()) {
-			t.Errorf("batches of %d octets: %v", size, err)
+		if !errors.Is(err, tc.want) {
+			t.Errorf("batches of %d octets: %v", tc.size, err)
 		}
+		late.Stop()
 		s.Close()
 	}
 }
@@ -309,52 +321,107 @@ func (octets) Write(b []byte) (int, error)      { return len(b), nil }
 func (octets) SetReadDeadline(time.Time) error  { return nil }
 func (octets) SetWriteDeadline(time.Time) error { return nil }
 
-// FuzzTransport: whatever comes over a connection, it is read without harm, and takes no more memory than has come.
-func FuzzTransport(f *testing.F) {
+// sealed is a frame that asks, with a checksum yet to come.
+func sealed(kind uint8, body []byte) []byte {
+	b := append(make([]byte, transportHead), body...)
+	binary.LittleEndian.PutUint32(b, uint32(len(body)))
+	b[4], b[5] = kind, 1
+	return b
+}
+
+// samples are what connections of both purposes carry, with all that the engine may put in.
+func samples() (messages, chunks []byte) {
+	members := raftpb.Membership{ConfigChangeId: 5, Addresses: map[uint64]string{1: address(1), 2: address(2)},
+		Removed: map[uint64]bool{3: true}, NonVotings: map[uint64]string{4: address(4)}, Witnesses: map[uint64]string{5: "x"}}
+	file := raftpb.SnapshotFile{Filepath: "/file", FileSize: 9, FileId: 8, Metadata: []byte("meta")}
 	batch := messagesOf([]byte("command"))
-	seal := func(kind uint8, body []byte) []byte {
-		b := append(make([]byte, transportHead), body...)
-		binary.LittleEndian.PutUint32(b, uint32(len(body)))
-		b[4], b[5] = kind, 1
-		return b
+	m := &batch.Requests[0]
+	m.Entries = append(m.Entries, raftpb.Entry{Type: raftpb.EncodedEntry, Term: 1 << 40, Index: 1 << 50, Key: 1 << 60, ClientID: 300,
+		SeriesID: 2, RespondedTo: 1 << 20, Cmd: make([]byte, 200)}, raftpb.Entry{})
+	m.LogTerm, m.LogIndex, m.Commit, m.Reject, m.Hint, m.HintHigh = 1, 1<<40, 3, true, 1<<63, 7
+	batch.Requests = append(batch.Requests, *m, raftpb.Message{Type: raftpb.Heartbeat, To: 2, From: 1, Snapshot: raftpb.Snapshot{
+		Filepath: "/path", Index: 4, Membership: members, Files: []*raftpb.SnapshotFile{&file}, Checksum: []byte("sum")}})
+	chunk := raftpb.Chunk{From: 1, ReplicaID: 2, Data: []byte("data"), Membership: members, HasFileInfo: true, FileInfo: file, Filepath: "/x"}
+	return sealed(kindMessages, raftpb.MustMarshal(&batch)), append(sealed(kindChunk, raftpb.MustMarshal(&chunk)), sealed(kindEnd, nil)...)
+}
+
+// survive reads what comes over a connection, with checksums that are right as far as frames are whole.
+func survive(t *testing.T, purpose uint8, b []byte) {
+	for at := 0; len(b)-at >= transportHead; {
+		size := int(binary.LittleEndian.Uint32(b[at:]))
+		if size > len(b)-at-transportHead {
+			break
+		}
+		one := b[at : at+transportHead+size]
+		binary.LittleEndian.PutUint32(one[8:], frameSum(one))
+		at += len(one)
 	}
-	f.Add(PurposeMessages, seal(kindMessages, raftpb.MustMarshal(&batch)))
-	chunk := raftpb.Chunk{From: 1, ReplicaID: 2, Data: []byte("data"), Membership: raftpb.Membership{Addresses: map[uint64]string{1: "a"}}}
-	f.Add(PurposeSnapshot, append(seal(kindChunk, raftpb.MustMarshal(&chunk)), seal(kindEnd, nil)...))
-	f.Add(PurposeMessages, binary.LittleEndian.AppendUint32(nil, maxMessages))
 	k := &carrier{own: 2, messages: func(b raftpb.MessageBatch) {
 		for _, m := range b.Requests {
 			if m.To == 0 || m.Type == raftpb.InstallSnapshot {
-				panic("let through")
+				t.Fatalf("let through: %+v", m)
 			}
 		}
 	}, chunks: func(raftpb.Chunk) bool { return true }}
-	f.Fuzz(func(t *testing.T, purpose uint8, b []byte) {
-		b = slices.Clone(b)
-		for at := 0; len(b)-at >= transportHead; { // with checksums, which no fuzzer finds
-			size := int(binary.LittleEndian.Uint32(b[at:]))
-			if size > len(b)-at-transportHead {
+	r := frames{c: octets{}, r: bufio.NewReader(bytes.NewReader(b)), purpose: purpose}
+	for {
+		var memory []byte
+		kind, body, err := r.next(&memory)
+		if cap(memory) > 2*(len(b)+piece)+transportHead {
+			t.Fatalf("%d octets of memory for %d", cap(memory), len(b))
+		}
+		if err == nil {
+			err = k.take(1, kind, body)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// FuzzTransport: whatever comes over a connection, it is read without harm, and takes no more memory than has come.
+func FuzzTransport(f *testing.F) {
+	messages, chunks := samples()
+	f.Add(PurposeMessages, messages)
+	f.Add(PurposeSnapshot, chunks)
+	f.Add(PurposeMessages, append(binary.LittleEndian.AppendUint32(nil, maxMessages), kindMessages, 0, 0, 0, 0, 0, 0, 0))
+	f.Fuzz(func(t *testing.T, purpose uint8, b []byte) { survive(t, purpose, slices.Clone(b)) })
+}
+
+// TestTransportDamaged is the same for what was good before.
+func TestTransportDamaged(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(seeds.Of(t), 0))
+	messages, chunks := samples()
+	for i := range 100_000 {
+		good, purpose := messages, PurposeMessages
+		if i%3 == 0 {
+			good, purpose = chunks, PurposeSnapshot
+		}
+		b := slices.Clone(good)
+		for range rnd.IntN(4) {
+			at := transportHead + rnd.IntN(len(b)-transportHead)
+			switch rnd.IntN(5) {
+			case 0:
+				b[at] = byte(rnd.Uint32())
+			case 1:
+				b[at] ^= 1 << rnd.IntN(8)
+			case 2:
+				for range min(10, len(b)-at) {
+					b[at] = 0xff
+					at++
+				}
+			case 3:
+				b = slices.Delete(b, at, at+rnd.IntN(len(b)-at))
+			case 4:
+				b = slices.Insert(b, at, b[transportHead:at]...)
+			}
+			if len(b) == transportHead {
 				break
 			}
-			one := b[at : at+transportHead+size]
-			binary.LittleEndian.PutUint32(one[8:], frameSum(one))
-			at += len(one)
 		}
-		r := frames{c: octets{}, r: bufio.NewReader(bytes.NewReader(b)), purpose: purpose}
-		for {
-			var memory []byte
-			kind, body, err := r.next(&memory)
-			if cap(memory) > 2*(len(b)+piece)+transportHead {
-				t.Fatalf("%d octets of memory for %d", cap(memory), len(b))
-			}
-			if err == nil {
-				err = k.take(1, kind, body)
-			}
-			if err != nil {
-				return
-			}
-		}
-	})
+		binary.LittleEndian.PutUint32(b, uint32(len(b)-transportHead))
+		survive(t, purpose, b)
+	}
 }
 
 // BenchmarkTransport is batches with a proposal of 256 KiB from one member to another, both in this process.
