@@ -52,6 +52,9 @@ type membership struct {
 	changed   chan struct{} // members or slots have; one slot
 	quit      context.CancelFunc
 	running   sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows; a leaf
+	reached map[cluster.NodeID]bool
 }
 
 // request is what a node says that wants to become a member.
@@ -71,7 +74,7 @@ type welcome struct {
 // to, or founds one of its own.
 func (r *rooms) openMembership() (m *membership, err error) {
 	c := r.cfg.Cluster
-	m = &membership{rooms: r, log: r.log, changed: make(chan struct{}, 1)}
+	m = &membership{rooms: r, log: r.log, changed: make(chan struct{}, 1), reached: map[cluster.NodeID]bool{}}
 	if m.identity, err = cluster.Start(r.db, r.cfg.NodeName); err != nil {
 		return nil, err
 	}
@@ -231,8 +234,7 @@ func (m *membership) begin() error {
 	if err := m.setPeers(); err != nil {
 		return err
 	}
-	m.link.Serve(m.listener)
-	return nil
+	return m.link.Serve(m.listener)
 }
 
 // setPeers gives the link the members that metadata knows, or, before it does, those that the cluster named.

@@ -64,12 +64,9 @@ func (m *membership) catchUp() error {
 		if err == nil || !errors.Is(err, context.DeadlineExceeded) {
 			return err
 		}
-		up := 1
-		for _, l := range m.link.Links() {
-			if l.Class == cluster.Control && l.Connected {
-				up++
-			}
-		}
+		m.mu.Lock()
+		up := 1 + len(m.reached)
+		m.mu.Unlock()
 		m.log.Warn("waiting for a majority of the cluster: metadata is there when it is", "reached", up, "members", max(1, len(m.link.Peers())))
 	}
 }
@@ -196,6 +193,9 @@ var errForgotten = errors.New("this node is no member of its cluster any more: i
 
 // up and down are told by the link.
 func (m *membership) up(peer cluster.NodeID, boot uint64) {
+	m.mu.Lock()
+	m.reached[peer] = true
+	m.mu.Unlock()
 	m.remote.Up(peer, boot)
 	if p, ok := m.link.Peers().Find(peer); ok {
 		m.rooms.quorum.Up(p.Number, 0)
@@ -205,6 +205,9 @@ func (m *membership) up(peer cluster.NodeID, boot uint64) {
 }
 
 func (m *membership) down(peer cluster.NodeID, boot uint64) {
+	m.mu.Lock()
+	delete(m.reached, peer)
+	m.mu.Unlock()
 	m.remote.Down(peer, boot)
 	p, ok := m.link.Peers().Find(peer)
 	if !ok { // it was forgotten
@@ -270,7 +273,14 @@ func (m *membership) isUp(number uint64) bool {
 		return true
 	}
 	p, ok := m.link.Peers().Member(number)
-	return ok && m.link.Up(p.ID)
+	return ok && m.reaches(p.ID)
+}
+
+// reaches reports whether the link has a peer.
+func (m *membership) reaches(peer cluster.NodeID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.reached[peer]
 }
 
 // Members implements management.Cluster, as do those that follow.
@@ -360,7 +370,7 @@ func (m *membership) Rebalance() error { return m.rooms.quorum.Rebalance() }
 
 func (m *membership) Ask(member uint64, question []byte, deadline time.Duration) ([]byte, error) {
 	p, ok := m.link.Peers().Member(member)
-	if !ok || !m.link.Up(p.ID) {
+	if !ok || !m.reaches(p.ID) {
 		return nil, errDown
 	}
 	type outcome struct {

@@ -70,16 +70,21 @@ func (n *Node) Listen(address string) (net.Addr, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
+	return l.Addr(), n.Serve(l)
+}
+
+// Serve lets others connect to a listener, which is the Node's from now on.
+func (n *Node) Serve(l net.Listener) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
 		l.Close()
-		return nil, ErrClosed
+		return ErrClosed
 	}
 	n.listeners = append(n.listeners, l)
 	n.work.Add(1)
 	go n.accept(l)
-	return l.Addr(), nil
+	return nil
 }
 
 // ErrClosed is returned by a Node that was closed.
