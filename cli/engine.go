@@ -28,6 +28,7 @@ type rooms struct {
 	db       *storage.DB
 	store    *queue.Store
 	quorum   *quorum.Host
+	member   *membership // nil: the node is alone
 	ballast  *storage.Ballast
 	alarms   broker.Alarms
 	broker   *broker.Broker

@@ -70,6 +70,32 @@ type welcome struct {
 	Members []broker.Member `json:"members"`
 }
 
+// openCluster makes this node a member of a cluster, if it is to be one, and says so to the rooms that are opened next.
+func (r *rooms) openCluster(raft *quorum.Options, meta *broker.Options) error {
+	if r.cfg.Cluster.Listen == "" {
+		number, err := cluster.Number(r.db)
+		if err == nil && number != 0 {
+			err = &failure{code: exitConfig, text: fmt.Sprintf("this node is member %d of a cluster, and has no address for the others", number),
+				remedy: "Give --cluster-listen and --cluster-secret-file."}
+		}
+		return err
+	}
+	m, err := r.openMembership()
+	if err != nil {
+		return err
+	}
+	if err := m.open(); err != nil {
+		m.listener.Close()
+		return err
+	}
+	r.member = m
+	raft.Node, raft.Clustered, raft.ClusterID, raft.Transport = m.identity.Number, true, m.welcome.Raft, m.transport
+	meta.Member, meta.NoDefaults = m.identity.Number, meta.NoDefaults || m.identity.Number != 1
+	meta.MembersChanged, meta.SlotsChanged = m.membersChanged, m.slotsChanged
+	meta.Decides = func(id broker.QueueID) bool { return r.quorum.Leads(uint64(id)) }
+	return nil
+}
+
 // openMembership finds out which member of which cluster this node is. One that is none yet joins the cluster it was told
 // to, or founds one of its own.
 func (r *rooms) openMembership() (m *membership, err error) {

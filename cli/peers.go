@@ -30,6 +30,9 @@ const askManagement = 1
 // start makes this node's metadata that of the cluster, and returns when it is as new as that of the others.
 func (m *membership) start() error {
 	r := m.rooms
+	if err := m.begin(); err != nil {
+		return err
+	}
 	var err error
 	if m.meta, err = r.quorum.StartMeta(quorum.MetaOptions{Join: m.identity.Number != 1, Store: r.broker}); err != nil {
 		return err
@@ -53,6 +56,29 @@ func (m *membership) start() error {
 		}
 	}
 	return m.makeSlots()
+}
+
+// run begins the work that goes on beside clients. Queues have what they had.
+func (m *membership) run() error {
+	ctx, quit := context.WithCancel(context.Background())
+	m.quit = quit
+	dropped := make(chan struct{})
+	m.rooms.broker.DropTransient(func() { close(dropped) })
+	select {
+	case <-dropped:
+	case <-time.After(changeTime): // they go when there is a majority
+	}
+	m.running.Go(func() { m.keep(ctx) })
+	m.running.Go(func() {
+		n, err := m.rooms.quorum.Reconcile(ctx, m.meta.CaughtUp)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			m.log.Error("quorum queues were not compared with metadata", "error", err.Error())
+		case n > 0:
+			m.log.Warn("there were quorum queues that are not declared: they were deleted while this node was down", "queues", n)
+		}
+	})
+	return nil
 }
 
 // catchUp waits for metadata, and says from time to time what it waits for.
