@@ -33,6 +33,8 @@ type NewQueue struct {
 	MaxPriority int
 	Config      queue.Config
 	DeadLetters queue.DeadLetters
+	Home        uint64 // number of the member on which a classic queue lives; 0: the first one
+	VHost, Name string
 }
 
 // Queue is a declared queue: the queue that runs, and what the broker knows of it. Publish, Ready, Get, Settle, Purge and
@@ -46,6 +48,7 @@ type Queue struct {
 	Durable, AutoDelete bool
 	Owner               uint64     // the only connection that may use an exclusive queue; 0: not exclusive
 	Arguments           amqp.Table // as declared, and x-queue-type
+	Home                uint64     // number of the member on which a classic queue lives; 0: the first one
 
 	number   exchange.Queue // guarded by VHost.mu
 	settings atomic.Pointer[Settings]
@@ -82,7 +85,7 @@ type Consumer struct {
 // newQueue makes a queue. v.mu is held.
 func newQueue(v *VHost, id QueueID, c PutQueue) *Queue {
 	q := &Queue{
-		VHost: v, ID: id, Owner: c.Owner,
+		VHost: v, ID: id, Owner: c.Owner, Home: c.Home,
 		Name: c.Queue.Name, Durable: c.Queue.Durable, AutoDelete: c.Queue.AutoDelete,
 		Arguments: slices.Clone(c.Queue.Arguments),
 	}
@@ -92,6 +95,7 @@ func newQueue(v *VHost, id QueueID, c PutQueue) *Queue {
 	q.letters.q = q
 	q.Queue = v.broker.NewQueue(NewQueue{
 		Type: q.Type, ID: id, Durable: q.Durable, MaxPriority: s.MaxPriority, Config: s.Config, DeadLetters: &q.letters,
+		Home: c.Home, VHost: v.Name, Name: q.Name,
 	})
 	if q.Queue != nil && s.Expires >= 0 {
 		q.touch()
@@ -227,7 +231,8 @@ func (q *Queue) unused(done func()) {
 		return
 	}
 	var w queue.Wake
-	q.delete(false, false, &w, func(uint64, error) { done() })
+	ifUnused := q.VHost.broker.replicated.Load() && q.Owner == 0 // others may consume on other nodes
+	q.delete(ifUnused, false, &w, func(uint64, error) { done() })
 	w.Flush()
 }
 
@@ -271,13 +276,16 @@ func (q *Queue) delete(ifUnused, ifEmpty bool, w *queue.Wake, done func(n uint64
 			return
 		}
 		b.commit(c, func(r result) {
-			b.Counters.QueuesDeleted.Add(1)
-			q.settle(gone)
-			if r.refused != nil && r.refused.Code == amqp.InternalError { // the store failed just now
+			if r.refused != nil && r.refused.Code == amqp.InternalError {
+				if !b.replicated.Load() { // the store failed just now
+					q.settle(gone)
+				} // otherwise the log has it, and what follows is done when it comes
 				done(0, r.refused)
 				return
 			}
-			if q.Durable {
+			b.Counters.QueuesDeleted.Add(1)
+			q.settle(gone)
+			if q.Durable && !r.carried {
 				b.Sync(q.forget)
 			}
 			done(n, nil)
@@ -327,6 +335,12 @@ func (q *Queue) settle(s life) {
 	}
 }
 
+// ended ends a queue that a command from the log has taken out of the topology.
+func (q *Queue) ended() {
+	q.settle(gone)
+	q.forget(nil)
+}
+
 // end marks a queue as gone that went with its virtual host.
 func (q *Queue) end() { q.settle(gone) }
 
@@ -370,12 +384,13 @@ type expiring Queue
 func (e *expiring) Tick(now queue.Time) {
 	q := (*Queue)(e)
 	expires := q.Settings().Expires
+	decides := q.VHost.broker.decides(q)
 	q.mu.Lock()
 	switch {
 	case q.state == gone || expires < 0:
 		q.mu.Unlock()
 		return
-	case len(q.consumers) > 0 || q.attaching > 0 || q.state == ending:
+	case len(q.consumers) > 0 || q.attaching > 0 || q.state == ending || !decides:
 		q.lastUsed = now
 		fallthrough
 	case q.lastUsed+queue.Time(expires) > now:

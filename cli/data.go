@@ -72,6 +72,7 @@ func (r *rooms) openData() error {
 		Alarms: &r.alarms, NoDefaults: r.cfg.Definitions.Path != "",
 		DefaultVHost: r.cfg.DefaultVHost, DefaultUser: r.cfg.DefaultUser, DefaultPass: r.cfg.DefaultPass,
 		LoopbackUsers: loopback(r.cfg), DefaultQueueType: r.cfg.DefaultQueueType, RefuseTransient: !r.cfg.PermitTransientQueues,
+		VHostDeleted: r.vhostDeleted, UserDeleted: r.userDeleted,
 		RelaxedRedeclaration: r.cfg.RelaxedRedeclaration, ConsumerTimeout: r.cfg.ConsumerTimeout.Milliseconds(),
 	}
 	if err := r.openCluster(&raft, &meta); err != nil {
@@ -124,6 +125,20 @@ func (r *rooms) openData() error {
 		r.log.Error("some messages or acknowledgements are lost", "octets", j.Lost, "records", report.Damaged)
 	}
 	return nil
+}
+
+// vhostDeleted closes the connections to a virtual host, whoever deleted it.
+func (r *rooms) vhostDeleted(name string) {
+	if s := r.amqp.Load(); s != nil {
+		s.CloseVHost(name)
+	}
+}
+
+// userDeleted closes the connections of a user, whoever deleted it.
+func (r *rooms) userDeleted(name string) {
+	if s := r.amqp.Load(); s != nil {
+		s.CloseUser(name, "user '"+name+"' is deleted")
+	}
 }
 
 // raftFailed ends the process at once: what the Raft log has not taken must not be confirmed.

@@ -33,6 +33,7 @@ type rooms struct {
 	alarms   broker.Alarms
 	broker   *broker.Broker
 	server   *server.Server
+	amqp     atomic.Pointer[server.Server] // server, for who may come before it
 	log      *slog.Logger
 	unlock   func()
 	failed   chan error // why the database takes no more writes; one slot
@@ -77,6 +78,7 @@ func (r *rooms) open(version string, memory uint64) error {
 		Mechanisms: mechanisms(cfg), AnonymousUser: cfg.AnonymousUser, AnonymousPass: cfg.AnonymousPass,
 		RefuseGlobalQoS: !cfg.PermitGlobalQoS, CertLoginFrom: "distinguished_name", Log: log,
 	}, r.broker, r.pool, r.clock)
+	r.amqp.Store(r.server)
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
 	go r.trim(ctx)
