@@ -294,6 +294,9 @@ func (v *VHost) putQueue(c PutQueue) (r result) {
 		v.queues = append(v.queues, nil)
 	}
 	v.queues[q.number] = q
+	if v.broker.replicated.Load() && q.Type == Classic && v.broker.here(q) {
+		v.broker.homes.Store(q.ID, q)
+	}
 	v.count++
 	if q.Owner != 0 {
 		v.softs++
@@ -308,6 +311,7 @@ func (v *VHost) putQueue(c PutQueue) (r result) {
 func (v *VHost) forget(q *Queue) []*exchange.Exchange {
 	gone := v.topology.RemoveQueue(q.number)
 	v.queues[q.number] = nil
+	v.broker.homes.Delete(q.ID)
 	v.count--
 	if q.Owner == 0 {
 		return gone

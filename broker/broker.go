@@ -38,6 +38,9 @@ type Options struct {
 	// MembersChanged and SlotsChanged are called without locks when what Members and Slots return has changed, perhaps when it
 	// has not, and perhaps at the same time. They must not wait for anything that comes from the log.
 	MembersChanged, SlotsChanged func()
+	// SoftChanged is told, in a cluster, how the soft state of this node has changed, in order. It is called with locks held and
+	// must not wait.
+	SoftChanged func([]SoftItem)
 	// Alarms are those of the node; nil: the Broker makes its own.
 	Alarms *Alarms
 
@@ -75,13 +78,14 @@ type Broker struct {
 	parameters map[string]any
 	members    map[uint64]Member // by number
 	lastMember uint64            // number given out last
-	slots      uint64
+	slots      PutSlots
 
 	accounts accounts
 
 	replicated atomic.Bool   // hard commands come from a log; never taken back
 	member     atomic.Uint64 // number of this node
 
+	homes     sync.Map      // by QueueID, the *Queues that other nodes may reach here
 	lastQueue atomic.Uint64 // QueueID given out last
 	lastSoft  atomic.Uint64 // the same for soft queues
 

@@ -132,8 +132,12 @@ type PutMember struct{ Member Member }
 // DeleteMember removes a member. Its number is never given out again.
 type DeleteMember struct{ Number uint64 }
 
-// PutSlots says how many slots for quorum queues the cluster has. Only the first one counts.
-type PutSlots struct{ Count uint64 }
+// PutSlots says how many slots for quorum queues the cluster has, and which members have a vote in them from the start. Only
+// the first one counts.
+type PutSlots struct {
+	Count   uint64
+	Members []uint64
+}
 
 // Binding names a binding.
 type Binding struct {

@@ -34,6 +34,7 @@ type committer struct {
 	applied    uint64      // index of the entry applied last
 	numbering  []byte      // that came with it
 	counted    bool        // the counters have changed since they were written
+	soft       soft
 }
 
 // group is what one sync makes durable.
@@ -125,7 +126,9 @@ func (t *committer) commit(b *Broker, c Command, done func(result)) (r result, p
 	}
 	if t.replicated {
 		if isSoft(c) {
-			return b.apply(c), false
+			r = b.apply(c)
+			t.tellSoft(b, c, &r)
+			return r, false
 		}
 		t.propose(b, c, done)
 		return r, true

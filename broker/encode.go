@@ -355,7 +355,20 @@ func (x *PutMember) code(c *coder) {
 
 func (x *DeleteMember) code(c *coder) { c.num(&x.Number) }
 
-func (x *PutSlots) code(c *coder) { c.num(&x.Count) }
+func (x *PutSlots) code(c *coder) {
+	c.num(&x.Count)
+	n := uint64(len(x.Members))
+	c.num(&n)
+	if c.decoding && n <= uint64(len(c.b)) {
+		x.Members = make([]uint64, n)
+	} else if c.decoding {
+		c.fail("%d members in what is left of %d octets", n, len(c.b))
+		return
+	}
+	for i := range x.Members {
+		c.num(&x.Members[i])
+	}
+}
 
 // coder appends fields to b, or takes them off its front.
 type coder struct {

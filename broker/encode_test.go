@@ -48,7 +48,7 @@ func commands() []Command {
 		SetUserLimits{"u", []byte(`{"max-channels":7}`)},
 		PutMember{Member{3, 1 << 60, "n", "h:1", 1, 2}},
 		DeleteMember{300},
-		PutSlots{6},
+		PutSlots{6, []uint64{1, 2, 300}},
 	}
 }
 

@@ -33,11 +33,12 @@ func (b *Broker) Members() []Member {
 	return list
 }
 
-// Slots is how many slots for quorum queues the cluster has, 0 before that was said.
-func (b *Broker) Slots() uint64 {
+// Slots is how many slots for quorum queues the cluster has, 0 before that was said, and the members that have had a vote in
+// them from the start.
+func (b *Broker) Slots() (count uint64, members []uint64) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	return b.slots
+	return b.slots.Count, slices.Clone(b.slots.Members)
 }
 
 // PutMember makes or changes a member, known by its Number or, if that is 0, by its NodeID. done hears its number, which is
@@ -53,9 +54,9 @@ func (b *Broker) DeleteMember(number uint64, done func(existed bool, err error))
 	b.commit(DeleteMember{number}, b.removed(done))
 }
 
-// PutSlots says how many slots for quorum queues there are. done hears how many that is: what was said first counts.
-func (b *Broker) PutSlots(count uint64, done func(count uint64, err error)) {
-	b.commit(PutSlots{count}, func(r result) {
+// PutSlots says how many slots for quorum queues there are, and whose. done hears how many that is: what was said first counts.
+func (b *Broker) PutSlots(count uint64, members []uint64, done func(count uint64, err error)) {
+	b.commit(PutSlots{count, members}, func(r result) {
 		b.synced(func(err error) { done(r.number, err) })(orNil(r.refused))
 	})
 }
@@ -88,10 +89,10 @@ func (b *Broker) applyCluster(c Command, r *result) {
 		_, r.existed = b.members[c.Number]
 		delete(b.members, c.Number)
 	case PutSlots:
-		if r.existed = b.slots != 0; !r.existed {
-			b.slots = c.Count
+		if r.existed = b.slots.Count != 0; !r.existed {
+			b.slots = c
 		}
-		r.number = b.slots
+		r.number = b.slots.Count
 	}
 }
 
@@ -112,10 +113,11 @@ func (b *Broker) loadCluster(t *committer) (err error) {
 
 func (b *Broker) readCounters(t *committer, value []byte) error {
 	c := coder{b: value, decoding: true}
-	var order, member, slots uint64
+	var order, member uint64
+	var slots PutSlots
 	c.num(&order)
 	c.num(&member)
-	c.num(&slots)
+	slots.code(&c)
 	if c.err != nil || len(c.b) > 0 {
 		return fmt.Errorf("%s is damaged", countersKey)
 	}

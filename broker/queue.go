@@ -80,6 +80,7 @@ type Consumer struct {
 	Channel    uint16
 	Spec       queue.ConsumerSpec
 	Arguments  amqp.Table // kept as it is: a copy, if it was a view
+	elsewhere  bool       // of a client of another node
 }
 
 // newQueue makes a queue. v.mu is held.
@@ -145,11 +146,11 @@ func (q *Queue) Exclusive() bool { return q.Owner != 0 }
 
 func (q *Queue) accessible(connection uint64) bool { return q.Owner == 0 || q.Owner == connection }
 
-// Consumers lists the consumers, getters left out.
+// Consumers lists the consumers of this node's clients, getters left out.
 func (q *Queue) Consumers() []Consumer {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return slices.Clone(q.consumers)
+	return slices.DeleteFunc(slices.Clone(q.consumers), func(c Consumer) bool { return c.elsewhere })
 }
 
 // Attach adds a consumer; see queue.Queue. c.ID is filled in. Errors: the queue is gone (404), in exclusive use (403), allows
@@ -163,10 +164,15 @@ func (q *Queue) Attach(c Consumer, out queue.Outlet, w *queue.Wake, done func(qu
 		q.Queue.Attach(c.Spec, out, w, func(id queue.ConsumerID, err error) { done(id, q.attachError(err)) })
 		return
 	}
+	q.attach(c, out, w, func(id queue.ConsumerID, err error) { done(id, q.attachError(err)) })
+}
+
+// attach adds a consumer that is no getter.
+func (q *Queue) attach(c Consumer, out queue.Outlet, w *queue.Wake, done func(queue.ConsumerID, error)) {
 	q.mu.Lock()
 	if q.state == gone {
 		q.mu.Unlock()
-		done(0, q.VHost.noQueue(q.Name))
+		done(0, queue.ErrDeleted)
 		return
 	}
 	q.attaching++
@@ -181,7 +187,7 @@ func (q *Queue) Attach(c Consumer, out queue.Outlet, w *queue.Wake, done func(qu
 		}
 		q.mu.Unlock()
 		if err != nil {
-			q.unused(func() { done(0, q.attachError(err)) })
+			q.unused(func() { done(0, err) })
 			return
 		}
 		done(id, nil)
@@ -385,12 +391,13 @@ func (e *expiring) Tick(now queue.Time) {
 	q := (*Queue)(e)
 	expires := q.Settings().Expires
 	decides := q.VHost.broker.decides(q)
+	inUse := q.VHost.broker.replicated.Load() && q.Stats().Consumers > 0 // on other nodes
 	q.mu.Lock()
 	switch {
 	case q.state == gone || expires < 0:
 		q.mu.Unlock()
 		return
-	case len(q.consumers) > 0 || q.attaching > 0 || q.state == ending || !decides:
+	case len(q.consumers) > 0 || q.attaching > 0 || q.state == ending || inUse || !decides:
 		q.lastUsed = now
 		fallthrough
 	case q.lastUsed+queue.Time(expires) > now:

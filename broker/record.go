@@ -19,7 +19,7 @@ import (
 //	m/n                                  queue ids up to this one may have been given out, uvarint
 //	m/i                                  index of the entry applied last, uvarint, if commands come from a log
 //	m/r                                  what the log numbers its entries by
-//	m/c                                  order of the last binding, number of the last member, number of slots, uvarints
+//	m/c                                  order of the last binding, number of the last member, number of slots and members with a vote in them, uvarints
 //	m/h number                           PutMember
 //	m/v vhost                            PutVHost
 //	m/u user                             PutUser

@@ -102,6 +102,11 @@ func (b *Broker) turnAtOnce(t *committer) {
 	for _, v := range b.VHosts() {
 		v.mu.Lock()
 		v.topology.Keep = true
+		for _, q := range v.queues {
+			if q != nil && q.Type == Classic && b.here(q) {
+				b.homes.Store(q.ID, q)
+			}
+		}
 		v.mu.Unlock()
 	}
 }
@@ -287,6 +292,7 @@ func (b *Broker) applyAll(t *committer, index uint64, numbering []byte, list []C
 			return false, fmt.Errorf("entry %d: %w: written by a newer version", index, r.refused)
 		}
 		t.record(b, c, r, &batch)
+		t.softAfter(b, c, r)
 	}
 	t.applied, t.numbering = index, append(t.numbering[:0], numbering...)
 	t.recordApplied(b, &batch)
@@ -313,7 +319,9 @@ func (t *committer) recordCounters(b *Broker, batch *storage.Batch) {
 	defer b.mu.RUnlock()
 	value := binary.AppendUvarint(nil, t.order)
 	value = binary.AppendUvarint(value, b.lastMember)
-	batch.Set([]byte(countersKey), binary.AppendUvarint(value, b.slots))
+	c := coder{b: value}
+	b.slots.code(&c)
+	batch.Set([]byte(countersKey), c.b)
 }
 
 // SyncEntries returns when the entries applied so far will survive a power cut.
@@ -392,14 +400,19 @@ func (b *Broker) home(d *QueueDeclaration) (uint64, *amqp.Error) {
 
 // here reports whether a classic queue lives on this node.
 func (b *Broker) here(q *Queue) bool {
-	return !b.replicated.Load() || q.Owner != 0 || max(q.Home, 1) == b.member.Load()
+	if q.Owner != 0 {
+		return q.Home == 0 || q.Home == b.member.Load()
+	}
+	return !b.replicated.Load() || max(q.Home, 1) == b.member.Load()
 }
 
 // decides reports whether it is this node that lets a queue expire.
 func (b *Broker) decides(q *Queue) bool {
 	switch {
-	case q.Owner != 0 || !b.replicated.Load():
+	case !b.replicated.Load():
 		return true
+	case q.Owner != 0:
+		return b.here(q)
 	case q.Type == Classic:
 		return b.here(q)
 	}

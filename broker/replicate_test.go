@@ -143,7 +143,7 @@ func (d *disk) store() map[string]string {
 func (d *disk) hard() map[string]string {
 	m := d.state()
 	maps.DeleteFunc(m, func(k, _ string) bool { return strings.HasPrefix(k, "binding") })
-	m["counters"] = fmt.Sprint(d.lastQueue.Load(), d.lastMember, d.Slots(), d.committer.order, d.committer.applied, d.committer.numbering)
+	m["counters"] = fmt.Sprint(d.lastQueue.Load(), d.lastMember, d.slots, d.committer.order, d.committer.applied, d.committer.numbering)
 	m["members"] = fmt.Sprint(d.Members())
 	exported, err := json.Marshal(d.Export(Origin{}))
 	if err != nil {
@@ -183,7 +183,7 @@ func (n *replica) member(r *rand.Rand) {
 	case 0:
 		n.DeleteMember(uint64(r.IntN(6)), func(bool, error) {})
 	case 1:
-		n.PutSlots(uint64(1+r.IntN(8)), func(uint64, error) {})
+		n.PutSlots(uint64(1+r.IntN(8)), []uint64{1, uint64(r.IntN(3))}, func(uint64, error) {})
 	case 2:
 		n.PutMember(Member{Number: uint64(r.IntN(6)), NodeID: uint64(1 + r.IntN(5)), Name: fmt.Sprint("n", r.IntN(3))}, func(uint64, error) {})
 	default:
@@ -417,7 +417,7 @@ func TestCarriedOut(t *testing.T) {
 		n.VHostDeleted = func(name string) { heard = append(heard, "vhost "+name) }
 		n.UserDeleted = func(name string) { heard = append(heard, "user "+name) }
 		n.MembersChanged = func() { heard = append(heard, fmt.Sprint("members ", len(n.Members()))) }
-		n.SlotsChanged = func() { heard = append(heard, fmt.Sprint("slots ", n.Slots())) }
+		n.SlotsChanged = func() { heard = append(heard, fmt.Sprint("slots ", n.slots.Count)) }
 	}
 	expect := func(what string, want ...string) {
 		t.Helper()
@@ -472,11 +472,11 @@ func TestCarriedOut(t *testing.T) {
 	}
 	a.PutMember(Member{Number: 1, NodeID: 6}, func(n uint64, err error) { heard = append(heard, err.Error()) })
 	expect("number that was used", "NOT_FOUND - no member 1")
-	a.PutSlots(4, func(uint64, error) {})
-	b.PutSlots(6, func(n uint64, _ error) { number = n })
+	a.PutSlots(4, []uint64{1}, func(uint64, error) {})
+	b.PutSlots(6, nil, func(n uint64, _ error) { number = n })
 	expect("slots", "slots 4", "slots 4")
-	if number != 4 || b.Slots() != 4 {
-		t.Errorf("%d slots, then %d", number, b.Slots())
+	if number != 4 || b.slots.Count != 4 {
+		t.Errorf("%d slots, then %d", number, b.slots.Count)
 	}
 	l.compare()
 }
