@@ -359,9 +359,11 @@ func (x *PutSlots) code(c *coder) {
 	c.num(&x.Count)
 	n := uint64(len(x.Members))
 	c.num(&n)
-	if c.decoding && n <= uint64(len(c.b)) {
+	switch {
+	case !c.decoding || n == 0:
+	case n <= uint64(len(c.b)):
 		x.Members = make([]uint64, n)
-	} else if c.decoding {
+	default:
 		c.fail("%d members in what is left of %d octets", n, len(c.b))
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/storage"
 )
 
 // Member is a member of the cluster.
@@ -39,6 +40,25 @@ func (b *Broker) Slots() (count uint64, members []uint64) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
 	return b.slots.Count, slices.Clone(b.slots.Members)
+}
+
+// HasSlots reports whether it was said how many slots there are.
+func (b *Broker) HasSlots() bool {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	return b.slots.Count != 0
+}
+
+// ReadMembers are the members that a store knows of, before a broker is opened on it.
+func ReadMembers(db *storage.DB) (list []Member, err error) {
+	err = db.Iterate(memberKey(0)[:3], func(_, value []byte) error {
+		c, err := DecodeCommand(value)
+		if m, ok := c.(PutMember); ok {
+			list = append(list, m.Member)
+		}
+		return err
+	})
+	return list, err
 }
 
 // PutMember makes or changes a member, known by its Number or, if that is 0, by its NodeID. done hears its number, which is

@@ -171,11 +171,27 @@ func (t *committer) propose(b *Broker, c Command, done func(result)) {
 			done(*r)
 		}
 	}
+	if q, ok := c.(PutQueue); ok && q.ID == 0 && b.SlotsWanted != 0 && !b.HasSlots() {
+		if typ, _ := text(q.Queue.Arguments, "x-queue-type"); typ == Quorum {
+			t.proposeSlots(b)
+		}
+	}
 	if t.log != nil {
 		t.log.Propose(command, keep, answered)
 		return
 	}
 	t.early = append(t.early, func(log Log) { log.Propose(command, keep, answered) })
+}
+
+// proposeSlots has the slots be made, in front of the first queue that lies in one. t.mu is held.
+func (t *committer) proposeSlots(b *Broker) {
+	slots := PutSlots{Count: b.SlotsWanted}
+	for _, m := range b.Members() {
+		slots.Members = append(slots.Members, m.Number)
+	}
+	if t.log != nil {
+		t.log.Propose(AppendCommand(nil, slots), false, func(any, *amqp.Error) {})
+	}
 }
 
 // deleteIdle deletes auto-delete exchanges that c has left without bindings.

@@ -158,13 +158,19 @@ const catchUp = 5 * time.Minute
 func (r *rooms) newQueue(q broker.NewQueue) queue.Queue {
 	switch {
 	case q.Type == broker.Quorum && r.quorum != nil:
+		if r.member != nil {
+			r.member.slotsFor()
+		}
 		return r.quorum.NewQueue(uint64(q.ID), q.Config, q.DeadLetters)
 	case q.Type == broker.Quorum: // of a node that is stopped: its messages are not looked at
 		return queue.NewClassic(queue.QuorumRules(), q.Config, r.pool, r.clock, nil)
 	case q.Type != broker.Classic:
 		return nil
-	case r.member != nil && r.member.elsewhere(q):
-		return r.member.proxy(q)
+	}
+	if r.member != nil {
+		if proxy := r.member.proxy(q); proxy != nil {
+			return proxy
+		}
 	}
 	return r.store.NewClassic(storage.LogID(q.ID), q.Durable, queue.ClassicRules(q.MaxPriority), q.Config, q.DeadLetters)
 }

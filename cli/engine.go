@@ -70,7 +70,12 @@ func (r *rooms) open(version string, memory uint64) error {
 		r.closeData()
 		return err
 	}
+	var others server.Others
+	if r.member != nil {
+		others = r.member
+	}
 	r.server = server.New(server.Options{
+		Others:  others,
 		Product: cfg.Product, Version: version, ClusterName: cfg.ClusterName,
 		ChannelMax: cfg.ChannelMax, FrameMax: cfg.FrameMax, Heartbeat: uint16(cfg.Heartbeat / time.Second),
 		HandshakeTimeout: cfg.HandshakeTimeout, MaxMessageSize: int(cfg.MaxMessageSize),

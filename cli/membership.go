@@ -55,6 +55,16 @@ type membership struct {
 
 	mu      sync.Mutex // guards what follows; a leaf
 	reached map[cluster.NodeID]bool
+	ids     map[uint64]cluster.NodeID // of members, by their numbers
+}
+
+// know remembers who the members are.
+func (m *membership) know(members []broker.Member) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, x := range members {
+		m.ids[x.Number] = cluster.NodeID(x.NodeID)
+	}
 }
 
 // request is what a node says that wants to become a member.
@@ -91,7 +101,8 @@ func (r *rooms) openCluster(raft *quorum.Options, meta *broker.Options) error {
 	r.member = m
 	raft.Node, raft.Clustered, raft.ClusterID, raft.Transport = m.identity.Number, true, m.welcome.Raft, m.transport
 	meta.Member, meta.NoDefaults = m.identity.Number, meta.NoDefaults || m.identity.Number != 1
-	meta.MembersChanged, meta.SlotsChanged = m.membersChanged, m.slotsChanged
+	meta.MembersChanged, meta.SlotsChanged, meta.SoftChanged = m.stir, m.slotsFor, m.tellSoft
+	meta.SlotsWanted = slotsClustered
 	meta.Decides = func(id broker.QueueID) bool { return r.quorum.Leads(uint64(id)) }
 	return nil
 }
@@ -100,7 +111,7 @@ func (r *rooms) openCluster(raft *quorum.Options, meta *broker.Options) error {
 // to, or founds one of its own.
 func (r *rooms) openMembership() (m *membership, err error) {
 	c := r.cfg.Cluster
-	m = &membership{rooms: r, log: r.log, changed: make(chan struct{}, 1), reached: map[cluster.NodeID]bool{}}
+	m = &membership{rooms: r, log: r.log, changed: make(chan struct{}, 1), reached: map[cluster.NodeID]bool{}, ids: map[uint64]cluster.NodeID{}}
 	if m.identity, err = cluster.Start(r.db, r.cfg.NodeName); err != nil {
 		return nil, err
 	}
@@ -139,6 +150,12 @@ func (r *rooms) openMembership() (m *membership, err error) {
 		m.log.Info("this node is a cluster of its own now: others may join it", "address", m.advertise)
 	}
 	m.options.Identity = m.identity
+	known, err := broker.ReadMembers(r.db)
+	if err != nil {
+		return nil, err
+	}
+	m.know(m.welcome.Members)
+	m.know(known)
 	return m, nil
 }
 
@@ -269,6 +286,7 @@ func (m *membership) setPeers() error {
 	if len(members) == 0 {
 		members = m.welcome.Members
 	}
+	m.know(members)
 	var book cluster.Book
 	for _, x := range members {
 		book = book.With(cluster.Peer{ID: cluster.NodeID(x.NodeID), Number: x.Number, Name: x.Name, Address: x.Address,

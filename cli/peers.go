@@ -48,7 +48,7 @@ func (m *membership) start() error {
 			return err
 		}
 	}
-	if n := r.quorum.SlotCount(); n > 0 && r.broker.Slots() == 0 { // of its time alone
+	if n := r.quorum.SlotCount(); n > 0 && !r.broker.HasSlots() { // of its time alone
 		done := make(chan error, 1)
 		r.broker.PutSlots(uint64(n), []uint64{m.identity.Number}, func(_ uint64, err error) { done <- err })
 		if err := <-done; err != nil {
@@ -116,13 +116,13 @@ func (m *membership) makeSlots() error {
 	return m.rooms.quorum.JoinSlots(int(n))
 }
 
-// slotsChanged is told by the broker, before it makes the first queue that lies in a slot.
-func (m *membership) slotsChanged() {
-	if m.meta == nil { // this node has not caught up
+// slotsFor makes the slots before the first queue that lies in one: both may have come in one entry of the log.
+func (m *membership) slotsFor() {
+	if m.rooms.quorum.SlotCount() > 0 {
 		return
 	}
 	if err := m.makeSlots(); err != nil {
-		m.log.Error("slots for quorum queues were not made", "error", err.Error())
+		m.rooms.raftFailed(fmt.Errorf("slots for quorum queues: %w", err))
 	}
 	m.stir()
 }

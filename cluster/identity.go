@@ -83,6 +83,12 @@ func Start(db *storage.DB, name string) (Identity, error) {
 	return id, nil
 }
 
+// Number is the member number of the node of a database, 0 if it has none.
+func Number(db *storage.DB) (uint64, error) {
+	id, _, err := readIdentity(db)
+	return id.Number, err
+}
+
 // Enter makes the node of a database a member of another cluster, under the number that this gave it, from its next start on.
 // Both are on disk when Enter returns.
 func Enter(db *storage.DB, c ClusterID, number uint64) error {
