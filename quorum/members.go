@@ -409,7 +409,9 @@ func (h *Host) Rebalance() error {
 		if to != 0 && leads[to]+1 < leads[node] {
 			leads[to]++
 			leads[node]--
-			errs = append(errs, h.TransferLeader(s.Slot, to))
+			if err := h.TransferLeader(s.Slot, to); !dragonboat.IsTempError(err) { // busy with the last one
+				errs = append(errs, err)
+			}
 		}
 	}
 	return errors.Join(errs...)
