@@ -159,9 +159,6 @@ func (s *slot) end(x down) {
 	if o == nil {
 		return
 	}
-	if x.boot == 0 {
-		x.boot = o.boot
-	}
 	s.proposer.add(func(b *batch) {
 		b.buf = binary.AppendUvarint(binary.AppendUvarint(appendCommand(b.buf, cmdDown, 0), x.node), x.boot)
 	})
