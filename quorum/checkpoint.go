@@ -33,6 +33,7 @@ type saving struct {
 	// alive are the places that were alive at the last checkpoint. The log behind it is replayed on top of what it wrote
 	// down, so that nothing may go that was alive then, whatever has become of it since.
 	alive map[storage.LogID]queue.Living
+	views int // snapshots that are being written: no run may go, nor be copied
 }
 
 // key is a key of the database of slot m.slot.
@@ -69,10 +70,14 @@ type savedQueue struct {
 // checkpoint writes down the state as it is now, and what of the messages is alive and only in memory: the log up to the
 // index that it returns is not needed any more.
 func (m *machine) checkpoint() (index uint64, err error) {
-	s := &m.saving
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	m.saving.mu.Lock()
+	defer m.saving.mu.Unlock()
+	return m.checkpointLocked()
+}
 
+// checkpointLocked is checkpoint, called with saving.mu held.
+func (m *machine) checkpointLocked() (index uint64, err error) {
+	s := &m.saving
 	m.mu.Lock()
 	if m.applied == s.index {
 		m.mu.Unlock()
@@ -105,8 +110,7 @@ func (m *machine) checkpoint() (index uint64, err error) {
 			batch.Set(m.key('r', uint64(run.ID())), nil)
 		}
 		batch.Set(m.key('o', 0), origins)
-		state := binary.LittleEndian.AppendUint64([]byte{checkpointRecord}, index)
-		batch.Set(m.key('a', 0), binary.LittleEndian.AppendUint64(state, uint64(s.nextRun)))
+		batch.Set(m.key('a', 0), appendApplied(nil, index, s.nextRun))
 		err = m.db.Commit(&batch, true)
 	}
 	if err != nil {
@@ -132,6 +136,12 @@ func (m *machine) checkpoint() (index uint64, err error) {
 	}
 	m.unload(saved)
 	return index, m.sweep()
+}
+
+// appendApplied appends what the database has of where a slot is.
+func appendApplied(dst []byte, index uint64, nextRun storage.RunID) []byte {
+	dst = binary.LittleEndian.AppendUint64(append(dst, checkpointRecord), index)
+	return binary.LittleEndian.AppendUint64(dst, uint64(nextRun))
 }
 
 // common appends what the database has of the slot as a whole: equal states give equal bytes. Called with m.mu held.
@@ -269,6 +279,9 @@ func (m *machine) stillAlive(log storage.LogID, first, last uint64) iter.Seq2[ui
 
 // sweep deletes runs that nobody needs. Called with saving.mu held.
 func (m *machine) sweep() error {
+	if m.saving.views > 0 {
+		return nil
+	}
 	m.disk.runs.Sweep(m.stillAlive)
 	dead := m.disk.runs.Dead()
 	if len(dead) == 0 {
@@ -289,6 +302,10 @@ func (m *machine) compact(ctx context.Context) error {
 	s := &m.saving
 	for ctx.Err() == nil {
 		s.mu.Lock()
+		if s.views > 0 {
+			s.mu.Unlock()
+			return nil
+		}
 		alive := maps.Clone(s.alive) // what is not alive never is again: an older look keeps too much
 		look := func(log storage.LogID, first, last uint64) iter.Seq2[uint64, uint64] {
 			return func(yield func(uint64, uint64) bool) {
@@ -313,6 +330,13 @@ func (m *machine) compact(ctx context.Context) error {
 			return err
 		}
 		s.mu.Lock()
+		if s.views > 0 || !m.disk.runs.Has(victims) { // a view needs them, or they were replaced by those of another member
+			s.mu.Unlock()
+			if run == nil {
+				return nil
+			}
+			return m.disk.runs.Discard(run)
+		}
 		var batch storage.Batch
 		for _, old := range victims {
 			batch.Delete(m.key('r', uint64(old)))
@@ -426,28 +450,43 @@ func (m *machine) openRuns() error {
 	return nil
 }
 
-// restore makes a queue of what the database has of it.
+// restore makes a queue of what the database has of it, and has it be one of the slot.
 func (m *machine) restore(id uint64, value []byte) error {
-	r := reader{b: value}
-	version := r.octet()
-	q := &replica{id: id, local: m.locals[id], log: newSlotLog(r.uvarint(maxUint64), &m.disk)}
-	q.due = queue.Time(r.varint())
-	q.more = r.octet() != 0
-	q.taken, q.gotTaken = r.uvarint(maxUint64), r.uvarint(maxUint64)
-	q.config = r.config()
-	if version != checkpointRecord || r.bad {
-		return fmt.Errorf("queue %d: %w", id, errFormat)
+	q, err := m.decode(id, value)
+	if err != nil {
+		return err
 	}
+	m.queues[id] = q
+	m.place(q)
+	return nil
+}
+
+// place tells a queue what of it is on disk, and who it is here.
+func (m *machine) place(q *replica) {
+	q.local = m.locals[q.id]
 	for _, e := range m.disk.runs.Extents(q.log.id) {
 		last := queue.Seq(e.Last)
 		lv := q.log.level(last.Level())
 		lv.cold = max(lv.cold, placeOf(last))
 	}
+	m.saving.alive[q.log.id] = q.state.Living(nil)
+}
+
+// decode makes a queue of what the database has of it.
+func (m *machine) decode(id uint64, value []byte) (*replica, error) {
+	r := reader{b: value}
+	version := r.octet()
+	q := &replica{id: id, log: newSlotLog(r.uvarint(maxUint64), &m.disk)}
+	q.due = queue.Time(r.varint())
+	q.more = r.octet() != 0
+	q.taken, q.gotTaken = r.uvarint(maxUint64), r.uvarint(maxUint64)
+	q.config = r.config()
+	if version != checkpointRecord || r.bad {
+		return nil, fmt.Errorf("queue %d: %w", id, errFormat)
+	}
 	var err error
 	if q.state, err = queue.RestoreSnapshot(queue.QuorumRules(), q.config, &q.log, r.b); err != nil {
-		return fmt.Errorf("queue %d: %w", id, err)
+		return nil, fmt.Errorf("queue %d: %w", id, err)
 	}
-	m.queues[id] = q
-	m.saving.alive[q.log.id] = q.state.Living(nil)
-	return nil
+	return q, nil
 }

@@ -394,3 +394,72 @@ func TestNoMajority(t *testing.T) {
 	k.mu.Unlock()
 	c.agree()
 }
+
+// cutLogs has all nodes of a list make a checkpoint, and cut their logs behind it as far as they may.
+func (c *cluster) cutLogs(numbers ...uint64) {
+	for _, number := range numbers {
+		for _, s := range c.nodes[number].host.slots {
+			s.machine.mu.Lock()
+			s.machine.keepLog = 1
+			s.machine.tail.marks = []tailMark{{s.machine.applied, s.machine.tail.octets}}
+			s.machine.mu.Unlock()
+			index, err := s.machine.checkpoint()
+			if err == nil {
+				err = s.cutLog(index)
+			}
+			if err != nil {
+				c.Fatal(err)
+			}
+		}
+	}
+}
+
+// snapshots is how many chunks of snapshots have been sent.
+func (c *cluster) snapshots() int {
+	c.net.mu.Lock()
+	defer c.net.mu.Unlock()
+	return c.net.chunks
+}
+
+// TestBySnapshot: a follower is away until the log behind it is gone. It comes back by a snapshot, and its own clients go
+// on: what they had commanded is answered, its consumers get what they hold, and what was given to them before not again.
+func TestBySnapshot(t *testing.T) {
+	c := newCluster(t, 1)
+	l, qs := c.begin(1)
+	for i := range 2 {
+		leader := c.leader(0, 1, 2, 3)
+		l.progress(1, 2, 3)
+		rest := others(leader)
+		away, other := rest[0], rest[1]
+		// Commands that were taken, and whose answers do not come.
+		c.net.set(leader, away, cut)
+		c.net.set(other, away, cut)
+		k := c.nodes[away].eat(qs[away], queue.ConsumerSpec{Prefetch: 5})
+		l.progress(leader, other)
+		c.net.isolate(away, cut, leader, other)
+		if i == 1 {
+			c.down(away)
+		}
+		l.progress(leader, other)
+		before := c.snapshots()
+		c.cutLogs(leader, other)
+		l.progress(leader, other)
+		for _, n := range c.nodes {
+			n.host.Up(away, 0)
+		}
+		c.net.isolate(away, fine, leader, other)
+		l.progress(1, 2, 3)
+		if c.snapshots() == before {
+			t.Fatal("it came back without a snapshot")
+		}
+		until(t, "a consumer is attached", func() bool { k.mu.Lock(); defer k.mu.Unlock(); return k.id != 0 })
+		l.mu.Lock()
+		x := l.nodes[away]
+		l.mu.Unlock()
+		x.mu.Lock()
+		x.eaters = append(x.eaters[:len(x.eaters):len(x.eaters)], k)
+		x.eaters[len(x.eaters)-1], x.eaters[len(x.eaters)-2] = x.eaters[len(x.eaters)-2], x.eaters[len(x.eaters)-1]
+		x.mu.Unlock()
+	}
+	l.end()
+}

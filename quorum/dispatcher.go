@@ -108,6 +108,8 @@ func (d *dispatcher) carryOut(r *round) {
 			x.queue.activity(x.consumer, x.active)
 		case opContinue:
 			x.queue.propose(cmdContinue)
+		case opReload:
+			d.reload(r.reload)
 		case opLeads:
 			if d.leads != nil {
 				d.leads()
@@ -176,6 +178,9 @@ func appendRange(rs []queue.Range, r queue.Range) []queue.Range {
 func (d *dispatcher) deliver(q *Queue, id queue.ConsumerID, ds []delivery) {
 	q.mu.Lock()
 	c := q.consumers[id]
+	if c != nil && len(ds) > 0 {
+		c.last = ds[len(ds)-1].id
+	}
 	if c == nil || c.blocked || len(c.pending) > 0 {
 		if c != nil {
 			for i := range ds {
@@ -393,6 +398,7 @@ func (d *dispatcher) dropTimedOut(q *Queue, id queue.ConsumerID, ids queue.Range
 	q.mu.Lock()
 	c := q.consumers[id]
 	if c != nil {
+		c.late = max(c.late, ids.Last)
 		c.pending = slices.DeleteFunc(c.pending, func(p pending) bool {
 			if p.id < ids.First || p.id > ids.Last {
 				return false

@@ -232,7 +232,13 @@ func (engineLog) SetLevel(logger.LogLevel)              {}
 func (engineLog) Debugf(string, ...any)                 {}
 func (l engineLog) Infof(format string, args ...any)    { l.say(slog.LevelDebug, format, args) }
 func (l engineLog) Warningf(format string, args ...any) { l.say(slog.LevelDebug, format, args) }
-func (l engineLog) Errorf(format string, args ...any)   { l.say(slog.LevelWarn, format, args) }
+func (l engineLog) Errorf(format string, args ...any) {
+	level := slog.LevelWarn
+	if l.pkg == "transport" { // of members that are not there, at each attempt: who knows of links tells that once
+		level = slog.LevelDebug
+	}
+	l.say(level, format, args)
+}
 
 // Panicf ends the process: the engine counts on it.
 func (l engineLog) Panicf(format string, args ...any) {

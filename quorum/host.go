@@ -441,7 +441,12 @@ func (s *slot) catchUp(ctx context.Context) error {
 
 // Close ends the host, when what was commanded has been done: what is in memory is on disk then. Nobody may use the queues
 // any more.
-func (h *Host) Close() error { return h.close(stopPatience, true) }
+func (h *Host) Close() error {
+	if engine, err := h.raft(); err == nil && engine != nil {
+		h.handOver(h.slots)
+	}
+	return h.close(stopPatience, true)
+}
 
 // close ends the host, after at most the time given, and with a checkpoint or without.
 func (h *Host) close(patience time.Duration, save bool) error {

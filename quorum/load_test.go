@@ -83,7 +83,7 @@ func (x *loadNode) run() {
 		x.mu.Lock()
 		waiting := x.next - uint64(len(x.confirmed))
 		x.mu.Unlock()
-		if waiting < 2000 {
+		if waiting < 200 && x.q.Stats().Ready < 200 {
 			x.publish(1 + i%8)
 		}
 	}
@@ -153,7 +153,45 @@ func (l *load) progress(numbers ...uint64) {
 		x := l.nodes[number]
 		l.mu.Unlock()
 		had := x.count()
-		until(l.c, "confirms", func() bool { return x.count() >= had+10 })
+		begun := time.Now()
+		until(l.c, "confirms", func() bool {
+			if time.Since(begun) > 18*time.Second {
+				begun = time.Now()
+				l.tell(x)
+			}
+			return x.count() >= had+10
+		})
+	}
+}
+
+// tell logs who holds what, as a node sees it.
+func (l *load) tell(x *loadNode) {
+	m := x.q.slot.machine
+	m.mu.Lock()
+	r := m.queues[l.id]
+	l.c.Logf("%+v, leads %+v, applied %d", r.state.Stats(), m.leads, m.applied)
+	for h := range r.state.Holders() {
+		var ids []queue.Range
+		for d := range r.state.Held(h.ID) {
+			ids = appendRange(ids, queue.Range{First: d.ID, Last: d.ID})
+		}
+		l.c.Logf("consumer %d of node %d, start %d holds %v, late %v", h.ID, h.Session>>32, h.Session&maxUint32, ids, h.Late)
+	}
+	for _, o := range m.origins {
+		l.c.Logf("node %d, start %d: %d", o.node, o.boot, o.last)
+	}
+	m.mu.Unlock()
+	for number, y := range l.nodes {
+		l.c.Logf("node %d: %+v, %d confirmed of %d", number, y.n.host.Slots(), len(y.confirmed), y.next)
+		p := y.q.slot.proposer
+		p.mu.Lock()
+		l.c.Logf("last %d, flight %d, sent %d, octets %d", p.last, len(p.flight), p.sent, p.octets)
+		p.mu.Unlock()
+		y.q.mu.Lock()
+		for id, c := range y.q.consumers {
+			l.c.Logf("node %d, start %d has consumer %d: last %d, pending %d, blocked %v", number, y.n.host.boot, id, c.last, len(c.pending), c.blocked)
+		}
+		y.q.mu.Unlock()
 	}
 }
 
@@ -173,7 +211,12 @@ func (l *load) end() {
 		until(c, "all confirms", func() bool { return uint64(x.count()) == x.next })
 	}
 	for _, x := range up {
+		begun := time.Now()
 		until(c, "everything is consumed", func() bool {
+			if time.Since(begun) > 18*time.Second {
+				begun = time.Now()
+				l.tell(x)
+			}
 			for _, y := range up {
 				y.eat()
 			}

@@ -2,7 +2,6 @@ package quorum
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
 	"sync"
 	"time"
@@ -16,18 +15,19 @@ import (
 // machine is the replicated state of a slot: its queues, and the origins whose batches it has applied. It implements
 // Dragonboat's IOnDiskStateMachine. The state depends on the entries alone; what is marked as local does not belong to it.
 type machine struct {
-	slot  uint16
-	fs    storage.FS
-	dir   string // of the runs
-	db    *storage.DB
-	pool  *queue.Pool
-	log   *slog.Logger
-	node  uint64           // this node, and
-	boot  uint64           // this start of it
-	ring  *ring            // local: what is to be done
-	due   func(queue.Time) // local: called with mu held when a queue has something due
-	full  func()           // local: called without locks when it is time for a checkpoint
-	retry time.Duration    // local: after which dead letters are sent again
+	slot    uint16
+	fs      storage.FS
+	dir     string // of the runs
+	db      *storage.DB
+	pool    *queue.Pool
+	log     *slog.Logger
+	node    uint64           // this node, and
+	boot    uint64           // this start of it
+	ring    *ring            // local: what is to be done
+	due     func(queue.Time) // local: called with mu held when a queue has something due
+	full    func()           // local: called without locks when it is time for a checkpoint
+	retry   time.Duration    // local: after which dead letters are sent again
+	keepLog uint64           // local: octets of the log that stay behind a checkpoint
 
 	mu      sync.Mutex // guards what follows
 	queues  map[uint64]*replica
@@ -41,6 +41,7 @@ type machine struct {
 	live    bool              // local: entries are no longer those of earlier starts, which were carried out then
 	since   int64             // local: octets applied since the last checkpoint
 	held    int64             // local: octets of messages that came into memory since then
+	tail    tail              // local: how long the log is
 	disk    diskMeta
 
 	saving saving
@@ -76,7 +77,7 @@ type replica struct {
 const rulesVersion = 1
 
 func newMachine(slot uint16) *machine {
-	return &machine{slot: slot, queues: map[uint64]*replica{}, locals: map[uint64]*Queue{}}
+	return &machine{slot: slot, keepLog: tailOctets, queues: map[uint64]*replica{}, locals: map[uint64]*Queue{}}
 }
 
 // leader is the start of a node that carries out what is to be done once, since it became the Raft leader of a term.
@@ -117,6 +118,7 @@ func (m *machine) apply(index uint64, entry []byte) (last uint64, err error) {
 	}
 	m.applied = index
 	m.since += int64(len(entry))
+	m.tail.add(index, len(entry), m.keepLog)
 	mine := h.node == m.node && h.boot == m.boot
 	at, o := m.origins.find(h.node)
 	switch {
@@ -546,18 +548,6 @@ func (m *machine) delete(r *round, q *replica) {
 
 // Lookup implements sm.IOnDiskStateMachine. Nothing is asked that way.
 func (m *machine) Lookup(any) (any, error) { return nil, nil }
-
-// errStream says that a slot cannot be copied to another node yet.
-var errStream = fmt.Errorf("quorum: a slot has one replica")
-
-// PrepareSnapshot implements sm.IOnDiskStateMachine.
-func (m *machine) PrepareSnapshot() (any, error) { return nil, errStream }
-
-// SaveSnapshot implements sm.IOnDiskStateMachine.
-func (m *machine) SaveSnapshot(any, io.Writer, <-chan struct{}) error { return errStream }
-
-// RecoverFromSnapshot implements sm.IOnDiskStateMachine.
-func (m *machine) RecoverFromSnapshot(io.Reader, <-chan struct{}) error { return errStream }
 
 // Close implements sm.IOnDiskStateMachine. The replica may be started again: what is in memory stays.
 func (m *machine) Close() error { return nil }

@@ -19,9 +19,11 @@ const (
 	changeTimeout = 5 * time.Second
 	// changePause is how long it rests in between, and between two looks at how far a new member is.
 	changePause = 50 * time.Millisecond
+	// handOverPatience is how long a stop waits for others to lead.
+	handOverPatience = time.Second
 )
 
-// down is the starts of a node, up to one, that are known to have ended; boot 0: up to that which a slot knows.
+// down is the starts of a node, up to one, that are known to have ended.
 type down struct{ node, boot uint64 }
 
 // SlotStatus is one slot as this node sees it.
@@ -208,12 +210,24 @@ func (h *Host) makeSlots(n int, members []uint64) error {
 	return h.startReplicas(engine)
 }
 
-// Down says that the starts of a node up to one, or, with 0, up to the one that a slot knows, have ended: what their
+// Down says that the starts of a node up to one, or, with 0, up to the last that the slots know, have ended: what their
 // consumers hold returns. Every member is told; who leads acts on it, or comes to lead.
 func (h *Host) Down(node, boot uint64) {
 	h.mu.Lock()
-	h.downs[node] = boot
 	slots := slices.Clone(h.slots)
+	h.mu.Unlock()
+	if boot == 0 {
+		for _, s := range slots {
+			m := s.machine
+			m.mu.Lock()
+			if _, o := m.origins.find(node); o != nil {
+				boot = max(boot, o.boot)
+			}
+			m.mu.Unlock()
+		}
+	}
+	h.mu.Lock()
+	h.downs[node] = boot
 	h.mu.Unlock()
 	for _, s := range slots {
 		if leader, _ := s.raftLeader(); leader == s.machine.node {
@@ -363,6 +377,41 @@ func (h *Host) change(ctx context.Context, number uint64, step func(context.Cont
 	return nil
 }
 
+// handOver has others lead what this node leads, where there are any, before it stops.
+func (h *Host) handOver(slots []*slot) {
+	h.mu.Lock()
+	alone := !h.o.Clustered
+	h.mu.Unlock()
+	if alone {
+		return
+	}
+	status := h.Slots()
+	for begun := time.Now(); time.Since(begun) < handOverPatience; time.Sleep(tick * time.Millisecond / 10) {
+		led := false
+		for i, s := range slots {
+			leader, _ := s.raftLeader()
+			if leader != s.machine.node || i >= len(status) {
+				continue
+			}
+			h.mu.Lock()
+			to := uint64(0)
+			for _, m := range status[i].Members {
+				if _, down := h.downs[m]; !down && m != leader {
+					to = m
+				}
+			}
+			h.mu.Unlock()
+			if to != 0 {
+				led = true
+				_ = s.replica.Load().host.RequestLeaderTransfer(shardOf(s.number), to) // or it happens by an election
+			}
+		}
+		if !led {
+			return
+		}
+	}
+}
+
 // TransferLeader has another member lead a slot, if it can; nil says only that it was asked for.
 func (h *Host) TransferLeader(slot int, number uint64) error {
 	engine, err := h.raft()
@@ -409,7 +458,9 @@ func (h *Host) Rebalance() error {
 		if to != 0 && leads[to]+1 < leads[node] {
 			leads[to]++
 			leads[node]--
-			errs = append(errs, h.TransferLeader(s.Slot, to))
+			if err := h.TransferLeader(s.Slot, to); !dragonboat.IsTempError(err) { // busy with the last one
+				errs = append(errs, err)
+			}
 		}
 	}
 	return errors.Join(errs...)

@@ -161,6 +161,18 @@ func (p *proposer) claim(number uint64) *batch {
 	return nil
 }
 
+// unheard are the numbers up to last of batches of which nobody has heard what became of them.
+func (p *proposer) unheard(last uint64) (numbers []uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, b := range p.flight {
+		if !b.done && b.number <= last {
+			numbers = append(numbers, b.number)
+		}
+	}
+	return numbers
+}
+
 // finish says that everyone has heard what became of a batch.
 func (p *proposer) finish(b *batch) {
 	p.mu.Lock()

@@ -22,17 +22,21 @@ type Queue struct {
 
 // consumer is a consumer or getter of this node.
 type consumer struct {
-	queue *Queue
-	id    queue.ConsumerID
-	out   queue.Outlet
-	noAck bool
+	queue  *Queue
+	id     queue.ConsumerID
+	out    queue.Outlet
+	noAck  bool
+	getter bool
 
 	// Guarded by queue.mu.
-	pending []pending     // handed out by the machine, not offered yet
-	taken   []queue.Range // offered, to be settled for it
-	blocked bool          // its outlet is full, until Ready
-	posted  bool          // the dispatcher will look at it
-	gone    bool          // gets nothing more
+	pending []pending        // handed out by the machine, not offered yet
+	taken   []queue.Range    // offered, to be settled for it
+	blocked bool             // its outlet is full, until Ready
+	posted  bool             // the dispatcher will look at it
+	gone    bool             // gets nothing more
+	last    queue.DeliveryID // handed out by the machine last
+	late    queue.DeliveryID // of what it was told has timed out, the last
+	active  bool             // what its outlet was told last
 }
 
 // pending is a delivery that waits for room, without the message.
@@ -147,7 +151,7 @@ func (q *Queue) Attach(spec queue.ConsumerSpec, out queue.Outlet, w *queue.Wake,
 			return
 		}
 		q.mu.Lock()
-		q.consumers[id] = &consumer{queue: q, id: id, out: out, noAck: spec.NoAck}
+		q.consumers[id] = &consumer{queue: q, id: id, out: out, noAck: spec.NoAck, getter: spec.Getter}
 		q.mu.Unlock()
 		done(id, nil)
 	})
@@ -202,7 +206,8 @@ func (q *Queue) end() (cs []*consumer) {
 func (q *Queue) activity(id queue.ConsumerID, active bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if c := q.consumers[id]; c != nil && c.out != nil {
+	if c := q.consumers[id]; c != nil && c.out != nil && c.active != active {
+		c.active = active
 		c.out.Activity(active)
 	}
 }

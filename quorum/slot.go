@@ -41,6 +41,7 @@ type slot struct {
 
 	replica atomic.Pointer[raftReplica]       // what start was given last
 	leader  atomic.Pointer[raftio.LeaderInfo] // as the Raft engine said last; nil: nothing yet
+	several atomic.Bool                       // the slot has, or may have, other members
 	elected chan struct{}                     // it has said so; one slot
 	downs   func() []down                     // the nodes that are down
 }
@@ -158,9 +159,6 @@ func (s *slot) end(x down) {
 	if o == nil {
 		return
 	}
-	if x.boot == 0 {
-		x.boot = o.boot
-	}
 	s.proposer.add(func(b *batch) {
 		b.buf = binary.AppendUvarint(binary.AppendUvarint(appendCommand(b.buf, cmdDown, 0), x.node), x.boot)
 	})
@@ -168,6 +166,7 @@ func (s *slot) end(x down) {
 
 // clustered says whether the slot has, or may have, other members.
 func (s *slot) clustered(on bool) {
+	s.several.Store(on)
 	timeout := proposeTimeout
 	if on {
 		timeout = proposeTimeoutClustered
@@ -249,8 +248,14 @@ func (s *slot) compactor() {
 	}
 }
 
-// cutLog lets go of the log up to an index that a checkpoint has included.
+// cutLog lets go of the log up to an index that a checkpoint has included, less what a member that is a little behind may
+// still ask for.
 func (s *slot) cutLog(index uint64) error {
+	if s.several.Load() {
+		s.machine.mu.Lock()
+		index = min(index, s.machine.tail.begins())
+		s.machine.mu.Unlock()
+	}
 	if index < 2 {
 		return nil
 	}
