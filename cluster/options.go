@@ -40,8 +40,8 @@ type Options struct {
 	Receive func(Batch)
 	// Answer gets a question, on the goroutine that reads the connection. nil leaves all of them without an answer.
 	Answer func(Question)
-	// Accept gets a connection that a peer's Dial has made, for a purpose that is the peer's to choose. It must close it; see
-	// Dial. nil refuses all.
+	// Accept gets a connection that a peer's Dial has made, for a purpose that is the peer's to choose, and owns it from then on;
+	// see Dial. Several may come at the same time. nil refuses all.
 	Accept func(peer NodeID, boot uint64, purpose uint8, c net.Conn)
 	// Join is asked by a node that is no member yet; see Join. It may wait for a minute, and ends with the context. nil refuses.
 	Join func(context.Context, Joiner) (answer []byte, err error)

@@ -245,7 +245,14 @@ func TestOwnedOfSilentPeer(t *testing.T) {
 	if _, err := a.node.Dial(ctx, 2, 1); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	slow, _ := owner(t, 1, func(o *Options) { o.Silence = time.Minute })
+	dialing := make(chan struct{}, 100)
+	slow, _ := owner(t, 1, func(o *Options) {
+		o.Silence = time.Minute
+		o.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+			dialing <- struct{}{}
+			return new(net.Dialer).DialContext(ctx, "tcp", address)
+		}
+	})
 	if err := slow.node.SetPeers(Book{{ID: 2, Address: l.Addr().String()}}); err != nil {
 		t.Fatal(err)
 	}
@@ -254,6 +261,9 @@ func TestOwnedOfSilentPeer(t *testing.T) {
 		_, err := slow.node.Dial(t.Context(), 2, 1)
 		result <- err
 	}()
+	for range 3 { // those of the links, and this one
+		soon(dialing)
+	}
 	slow.node.Close()
 	if err := soon(result); err != ErrClosed {
 		t.Error(err)

@@ -166,9 +166,11 @@ func (k *carrier) Close() error {
 	k.closed = true
 	conns := slices.Collect(maps.Keys(k.conns))
 	k.connMu.Unlock()
+	var closing sync.WaitGroup
 	for _, c := range conns {
-		c.Close()
+		closing.Go(func() { c.Close() }) // TLS says goodbye to who may not listen
 	}
+	closing.Wait()
 	k.work.Wait()
 	return nil
 }
@@ -393,12 +395,7 @@ func (k *carrier) serve(member uint64, purpose uint8, c net.Conn) {
 		f.patience = chunksPatience
 	}
 	for {
-		memory := frameMemory.Get().(*[]byte)
-		kind, body, err := f.next(memory)
-		if err == nil {
-			err = k.take(member, kind, body)
-		}
-		frameMemory.Put(memory)
+		err := f.next(func(kind uint8, body []byte) error { return k.take(member, kind, body) })
 		switch {
 		case err == io.EOF:
 			return
@@ -446,42 +443,50 @@ type frames struct {
 	head     [transportHead]byte
 }
 
-// next reads a frame. The body lies in memory, which grows as it comes, not as the head says. The error is EOF where the
-// connection ended between two frames.
-func (f *frames) next(memory *[]byte) (kind uint8, body []byte, err error) {
+// next reads a frame and gives it to take, during which the body is valid. The error is EOF where the connection ended between
+// two frames.
+func (f *frames) next(take func(kind uint8, body []byte) error) error {
 	f.c.SetReadDeadline(time.Now().Add(idleTime))
 	head := f.head[:]
 	if _, err := io.ReadFull(f.r, head); err != nil {
-		return 0, nil, err
+		return err
 	}
-	size := int(binary.LittleEndian.Uint32(head))
-	kind = head[4]
+	size, kind := int(binary.LittleEndian.Uint32(head)), head[4]
 	if !f.fits(kind, size) || head[5] > 1 || head[6] != 0 || head[7] != 0 {
-		return 0, nil, fmt.Errorf("%w: kind %d, %d octets", errMalformed, kind, size)
+		return fmt.Errorf("%w: kind %d, %d octets", errMalformed, kind, size)
 	}
 	if head[5] == 1 {
 		f.c.SetWriteDeadline(time.Now().Add(f.patience))
 		if _, err := f.c.Write([]byte{heard}); err != nil {
-			return 0, nil, err
+			return err
 		}
 	}
-	b := append((*memory)[:0], head...)
+	memory := frameMemory.Get().(*[]byte)
+	defer frameMemory.Put(memory)
+	b, err := f.rest(append((*memory)[:0], head...), size)
+	*memory = b
+	if err != nil {
+		return fmt.Errorf("quorum: in a frame: %w", err)
+	}
+	if binary.LittleEndian.Uint32(b[8:]) != frameSum(b) {
+		return fmt.Errorf("%w: kind %d, wrong checksum", errMalformed, kind)
+	}
+	return take(kind, b[transportHead:])
+}
+
+// rest appends size octets to b, which grows as they come, not as a head says.
+func (f *frames) rest(b []byte, size int) ([]byte, error) {
 	for size > 0 {
 		n := min(size, piece)
 		b = slices.Grow(b, n)
-		*memory = b
 		f.c.SetReadDeadline(time.Now().Add(f.patience))
 		if _, err := io.ReadFull(f.r, b[len(b):len(b)+n]); err != nil {
-			return 0, nil, fmt.Errorf("quorum: in a frame: %w", err)
+			return b, err
 		}
 		b = b[:len(b)+n]
 		size -= n
 	}
-	*memory = b
-	if binary.LittleEndian.Uint32(b[8:]) != frameSum(b) {
-		return 0, nil, fmt.Errorf("%w: kind %d, wrong checksum", errMalformed, kind)
-	}
-	return kind, b[transportHead:], nil
+	return b, nil
 }
 
 // fits reports whether a connection of this purpose may have such a frame.
