@@ -91,7 +91,9 @@ func newHome(p *peer) *home {
 // begin returns the session of an epoch, nil if it is over.
 func (h *home) begin(boot, epoch uint64) *session {
 	h.mu.Lock()
-	h.bind(h.peer.reports(h))
+	if h.bind(h.peer.stream(reportsAt + h.number)) {
+		h.broken = false
+	}
 	if h.broken {
 		h.mu.Unlock()
 		return nil
@@ -108,6 +110,7 @@ func (h *home) begin(boot, epoch uint64) *session {
 	over := h.close()
 	s := &session{home: h, consumers: map[uint32]*served{}, watches: map[ID]*watch{}}
 	h.session, h.boot, h.last, h.pipe.epoch, h.waked = s, boot, epoch, epoch, true
+	h.say = append(h.say[:0], batchReports) // with nothing in it
 	h.mu.Unlock()
 	over.detach(h.pool)
 	return s

@@ -143,9 +143,20 @@ func meet(ns ...*node) {
 		for _, other := range ns {
 			if other != n {
 				n.until("up", func() bool { return n.ups[other.id] > n.downs[other.id] })
+				eventually(n, "the lanes to be open", func() bool { return n.reaches(other) })
 			}
 		}
 	}
+}
+
+// reaches says that all queues of another node can be asked.
+func (n *node) reaches(other *node) bool {
+	for i := range uint64(lanes) {
+		if n.host.NewQueue(other.id, ID{1, i}).Down() {
+			return false
+		}
+	}
+	return true
 }
 
 // until waits for what must come true under n.mu.
