@@ -142,6 +142,9 @@ func (h *Host) all() []*peer {
 
 // stream is one of the link to the peer, nil if that is no member.
 func (p *peer) stream(id uint32) *cluster.Stream {
+	if p.host.node == nil {
+		return nil
+	}
 	s, err := p.host.node.Stream(p.id, cluster.Data, id)
 	if err != nil {
 		return nil

@@ -61,12 +61,12 @@ type heard struct {
 
 // ask is a question to the home. One of the functions is set.
 type ask struct {
+	answer   report // what answers it
 	detached func()
 	got      func(queue.Offered, uint64, bool)
 	purged   func(uint64)
 	deleted  func(uint64, error)
 	stats    func(queue.Stats, error)
-	queue    *Queue // of stats
 	handle   uint32 // of detached
 }
 
@@ -230,21 +230,21 @@ func (l *lane) report(r *reader, w *queue.Wake) {
 			l.attached(handle, err)
 		}
 	case repDetached:
-		l.detached(l.answer(r), w)
+		l.detached(l.answer(r, repDetached), w)
 	case repGot:
 		l.got(r)
 	case repPurged:
-		a, n := l.answer(r), r.uvarint()
+		a, n := l.answer(r, repPurged), r.uvarint()
 		if a.purged != nil {
 			a.purged(n)
 		}
 	case repDeleted:
-		a, n, err := l.answer(r), r.uvarint(), r.err()
+		a, n, err := l.answer(r, repDeleted), r.uvarint(), r.err()
 		if a.deleted != nil {
 			a.deleted(n, err)
 		}
 	case repStats:
-		a, id, err, s := l.answer(r), r.id(), r.err(), r.stats()
+		a, id, err, s := l.answer(r, repStats), r.id(), r.err(), r.stats()
 		l.mu.Lock()
 		q := l.queues[id]
 		l.mu.Unlock()
@@ -291,12 +291,16 @@ func (l *lane) report(r *reader, w *queue.Wake) {
 	}
 }
 
-// answer takes the number of a question and finds it, once.
-func (l *lane) answer(r *reader) ask {
+// answer takes the number of a question that is answered by such a report and finds it, once.
+func (l *lane) answer(r *reader, by report) ask {
 	n := r.u32()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a := l.asks[n]
+	a, asked := l.asks[n]
+	if asked && a.answer != by {
+		r.fail()
+		return ask{}
+	}
 	delete(l.asks, n)
 	return a
 }
@@ -433,7 +437,11 @@ func (l *lane) detached(a ask, w *queue.Wake) {
 	}
 	l.mu.Lock()
 	c := l.consumers[a.handle]
-	delete(l.consumers, a.handle)
+	if c != nil && c.attached {
+		delete(l.consumers, a.handle)
+	} else {
+		c = nil
+	}
 	l.mu.Unlock()
 	if c != nil {
 		if back := c.end(w); len(back) > 0 {
@@ -444,7 +452,7 @@ func (l *lane) detached(a ask, w *queue.Wake) {
 }
 
 func (l *lane) got(r *reader) {
-	a, left, ok := l.answer(r), r.uvarint(), r.below(2) == 1
+	a, left, ok := l.answer(r, repGot), r.uvarint(), r.below(2) == 1
 	if !ok {
 		if a.got != nil {
 			a.got(queue.Offered{}, 0, false)

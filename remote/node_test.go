@@ -121,6 +121,13 @@ func (n *node) stop() {
 	}
 }
 
+// lost is how many times another node was down.
+func (n *node) lost(other *node) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.downs[other.id]
+}
+
 func (n *node) note(f func()) {
 	n.mu.Lock()
 	f()
@@ -378,6 +385,13 @@ func (k *client) Cancelled(*queue.Wake) {
 	}
 	k.more.Broadcast()
 	k.mu.Unlock()
+}
+
+// cancels is how many times it was cancelled.
+func (k *client) cancels() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.cancelled
 }
 
 func (k *client) TimedOut(*queue.Wake) {}
