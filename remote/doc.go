@@ -20,8 +20,8 @@
 //
 // All numbers are varints; n is one without, i one with a sign.
 //
-//	commands    kind 1 | epoch n | (command u8 | queue n, n | …)*
-//	reports     kind 2 | epoch n | (report u8 | …)*
+//	commands    kind 1 | epoch n | (command u8 | queue n, n | …)*    the first one of an epoch has none
+//	reports     kind 2 | epoch n | (report u8 | …)*                  the first one has none: the home's answer to that
 //	ended       kind 3 | epoch n                       the home has ended the lane's consumers
 //
 //	publish     first n | count n | count × meta | the messages' octets        first: of the numbers to confirm, 0: none
@@ -64,7 +64,7 @@
 //
 // A lane lives in epochs. An epoch ends when either side's link says that the other node is down, or begins anew: the client's
 // node refuses what is not confirmed, cancels the consumers, and lets what was asked fail; the home removes the lane's consumers,
-// whose messages return. Each side tells the other, and what still comes of an epoch that is over changes nothing, so that
+// whose messages return. The next one begins when the home has answered to it. Each side tells the other, and what still comes of an epoch that is over changes nothing, so that
 // both need not see the same. A connection that is cut and made again in time ends nothing.
 //
 // # Bounds

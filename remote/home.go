@@ -90,27 +90,31 @@ func newHome(p *peer) *home {
 
 // begin returns the session of an epoch, nil if it is over.
 func (h *home) begin(boot, epoch uint64) *session {
+	s := h.peer.stream(reportsAt + h.number)
 	h.mu.Lock()
-	h.bind(h.peer.reports(h))
+	if h.bind(s) {
+		h.broken = false
+	}
 	if h.broken {
 		h.mu.Unlock()
 		return nil
 	}
 	if boot == h.boot && epoch <= h.last {
-		s := h.session
+		now := h.session
 		if epoch < h.last {
-			s = nil
+			now = nil
 		}
-		h.waked = h.waked || s != nil // receive flushes
+		h.waked = h.waked || now != nil // receive flushes
 		h.mu.Unlock()
-		return s
+		return now
 	}
 	over := h.close()
-	s := &session{home: h, consumers: map[uint32]*served{}, watches: map[ID]*watch{}}
-	h.session, h.boot, h.last, h.pipe.epoch, h.waked = s, boot, epoch, epoch, true
+	begun := &session{home: h, consumers: map[uint32]*served{}, watches: map[ID]*watch{}}
+	h.session, h.boot, h.last, h.pipe.epoch, h.waked = begun, boot, epoch, epoch, true
+	h.say = append(h.say[:0], batchReports) // with nothing in it
 	h.mu.Unlock()
 	over.detach(h.pool)
-	return s
+	return begun
 }
 
 // leftover is what an ended session leaves to be done without locks.

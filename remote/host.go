@@ -142,15 +142,15 @@ func (h *Host) all() []*peer {
 
 // stream is one of the link to the peer, nil if that is no member.
 func (p *peer) stream(id uint32) *cluster.Stream {
+	if p.host.node == nil {
+		return nil
+	}
 	s, err := p.host.node.Stream(p.id, cluster.Data, id)
 	if err != nil {
 		return nil
 	}
 	return s
 }
-
-func (p *peer) commands(l *lane) *cluster.Stream { return p.stream(commandsAt + l.number) }
-func (p *peer) reports(h *home) *cluster.Stream  { return p.stream(reportsAt + h.number) }
 
 // Up is cluster.Options.Up.
 func (h *Host) Up(id cluster.NodeID, _ uint64) {
@@ -167,7 +167,7 @@ func (h *Host) Down(id cluster.NodeID, _ uint64) {
 	p := h.peer(id)
 	p.up.Store(false)
 	for i := range lanes {
-		p.lanes[i].end(false, false)
+		p.lanes[i].end(false)
 		p.homes[i].end(true)
 	}
 	p.soft.closed()
@@ -183,13 +183,10 @@ func (h *Host) Reset(s *cluster.Stream) {
 	case id < reportsAt:
 		p.homes[id-commandsAt].anew()
 		l := p.lanes[id-commandsAt]
-		l.end(false, true)
-		if p.up.Load() {
-			l.mu.Lock()
-			l.broken = false
-			l.mu.Unlock()
-			l.opened()
-		}
+		l.mu.Lock()
+		l.broken = false
+		l.mu.Unlock()
+		l.end(p.up.Load())
 	case id == softStream:
 		p.soft.anew()
 	}
@@ -221,7 +218,7 @@ func (h *Host) Receive(b cluster.Batch) {
 			l.mu.Lock()
 			l.broken = true
 			l.mu.Unlock()
-			l.end(false, false)
+			l.end(p.up.Load())
 		}
 	case id >= reportsAt && b.Kind == batchEnded:
 		ok = p.lanes[id-reportsAt].ended(b.Body)

@@ -27,9 +27,10 @@ type lane struct {
 	peer *peer
 
 	// Guarded by mu.
-	up         bool // the home can be reached
+	up         bool // the home can be reached: the peer is up, and has answered to this epoch
+	peerUp     bool
+	answered   bool
 	broken     bool // it sent nonsense; nothing is heard until the link begins anew
-	used       bool // something was sent in this epoch
 	queues     map[ID]*Queue
 	consumers  map[uint32]*consumer
 	lastHandle uint32
@@ -60,12 +61,12 @@ type heard struct {
 
 // ask is a question to the home. One of the functions is set.
 type ask struct {
+	answer   report // what answers it
 	detached func()
 	got      func(queue.Offered, uint64, bool)
 	purged   func(uint64)
 	deleted  func(uint64, error)
 	stats    func(queue.Stats, error)
-	queue    *Queue // of stats
 	handle   uint32 // of detached
 }
 
@@ -89,10 +90,7 @@ func newLane(p *peer) *lane {
 	l := &lane{host: p.host, peer: p, queues: map[ID]*Queue{}, consumers: map[uint32]*consumer{}, asks: map[uint32]ask{}, firstOpen: 1}
 	l.pool, l.kind, l.epoch = p.host.o.Pool, batchCommands, 1
 	l.room = l.roomy
-	l.load = func(octets int) {
-		l.used = l.used || octets > 0
-		p.load.Add(int64(octets))
-	}
+	l.load = func(octets int) { p.load.Add(int64(octets)) }
 	l.after = p.press
 	return l
 }
@@ -100,37 +98,29 @@ func newLane(p *peer) *lane {
 // opened is told that the peer is up.
 func (l *lane) opened() {
 	l.mu.Lock()
-	l.broken = l.broken && l.stream == l.peer.commands(l)
-	l.bind(l.peer.commands(l))
-	l.up = !l.broken && l.stream != nil
+	if l.bind(l.peer.stream(commandsAt + l.number)) {
+		l.broken, l.answered = false, false
+		l.say = append(l.say[:0], batchCommands)
+	}
+	l.peerUp = true
+	l.up = l.answered && !l.broken
 	l.mu.Unlock()
 	l.flush()
 }
 
-// end ends the epoch: what it has not brought will not come. up says whether the next one can begin.
-func (l *lane) end(up, anew bool) {
+// end ends the epoch: what it has not brought will not come. The home hears of the next one, and it begins when the home has
+// answered.
+func (l *lane) end(peerUp bool) {
 	l.mu.Lock()
-	l.up = up
-	say := (l.used || len(l.say) > 0) && !anew
+	l.peerUp, l.answered, l.up = peerUp, false, false
+	l.epoch++
 	ms := l.empty()
-	unheard := 0
-	for i := range l.open.waiting() {
-		if l.open.at(i).confirms != nil {
-			unheard++
-		}
-	}
 	list := l.open.waiting()
 	l.firstOpen += uint64(l.open.len())
 	l.open = fifo[open]{}
 	asks, consumers := l.asks, l.consumers
 	l.asks, l.consumers = map[uint32]ask{}, map[uint32]*consumer{}
-	if l.used {
-		l.epoch++
-		l.used = false
-	}
-	if say {
-		l.say = append(l.say, batchCommands)
-	}
+	l.say = append(l.say, batchCommands)
 	l.crowd(false)
 	l.mu.Unlock()
 	releaseAll(l.pool, ms)
@@ -199,10 +189,10 @@ func (l *lane) ended(body []byte) bool {
 	r := reader{b: body}
 	epoch := r.uvarint()
 	l.mu.Lock()
-	current, up := epoch == l.epoch, l.up
+	current, up := epoch == l.epoch, l.peerUp
 	l.mu.Unlock()
 	if current && !r.bad {
-		l.end(up, false)
+		l.end(up)
 	}
 	return !r.bad
 }
@@ -213,6 +203,9 @@ func (l *lane) receive(body []byte) bool {
 	epoch := r.uvarint()
 	l.mu.Lock()
 	current := epoch == l.epoch && !l.broken
+	if current {
+		l.answered, l.up = true, l.peerUp
+	}
 	l.mu.Unlock()
 	if !current {
 		return !r.bad
@@ -237,21 +230,21 @@ func (l *lane) report(r *reader, w *queue.Wake) {
 			l.attached(handle, err)
 		}
 	case repDetached:
-		l.detached(l.answer(r), w)
+		l.detached(l.answer(r, repDetached), w)
 	case repGot:
 		l.got(r)
 	case repPurged:
-		a, n := l.answer(r), r.uvarint()
+		a, n := l.answer(r, repPurged), r.uvarint()
 		if a.purged != nil {
 			a.purged(n)
 		}
 	case repDeleted:
-		a, n, err := l.answer(r), r.uvarint(), r.err()
+		a, n, err := l.answer(r, repDeleted), r.uvarint(), r.err()
 		if a.deleted != nil {
 			a.deleted(n, err)
 		}
 	case repStats:
-		a, id, err, s := l.answer(r), r.id(), r.err(), r.stats()
+		a, id, err, s := l.answer(r, repStats), r.id(), r.err(), r.stats()
 		l.mu.Lock()
 		q := l.queues[id]
 		l.mu.Unlock()
@@ -298,12 +291,16 @@ func (l *lane) report(r *reader, w *queue.Wake) {
 	}
 }
 
-// answer takes the number of a question and finds it, once.
-func (l *lane) answer(r *reader) ask {
+// answer takes the number of a question that is answered by such a report and finds it, once.
+func (l *lane) answer(r *reader, by report) ask {
 	n := r.u32()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	a := l.asks[n]
+	a, asked := l.asks[n]
+	if asked && a.answer != by {
+		r.fail()
+		return ask{}
+	}
 	delete(l.asks, n)
 	return a
 }
@@ -440,7 +437,11 @@ func (l *lane) detached(a ask, w *queue.Wake) {
 	}
 	l.mu.Lock()
 	c := l.consumers[a.handle]
-	delete(l.consumers, a.handle)
+	if c != nil && c.attached {
+		delete(l.consumers, a.handle)
+	} else {
+		c = nil
+	}
 	l.mu.Unlock()
 	if c != nil {
 		if back := c.end(w); len(back) > 0 {
@@ -451,7 +452,7 @@ func (l *lane) detached(a ask, w *queue.Wake) {
 }
 
 func (l *lane) got(r *reader) {
-	a, left, ok := l.answer(r), r.uvarint(), r.below(2) == 1
+	a, left, ok := l.answer(r, repGot), r.uvarint(), r.below(2) == 1
 	if !ok {
 		if a.got != nil {
 			a.got(queue.Offered{}, 0, false)

@@ -121,6 +121,13 @@ func (n *node) stop() {
 	}
 }
 
+// lost is how many times another node was down.
+func (n *node) lost(other *node) int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.downs[other.id]
+}
+
 func (n *node) note(f func()) {
 	n.mu.Lock()
 	f()
@@ -143,9 +150,20 @@ func meet(ns ...*node) {
 		for _, other := range ns {
 			if other != n {
 				n.until("up", func() bool { return n.ups[other.id] > n.downs[other.id] })
+				eventually(n, "the lanes to be open", func() bool { return n.reaches(other) })
 			}
 		}
 	}
+}
+
+// reaches says that all queues of another node can be asked.
+func (n *node) reaches(other *node) bool {
+	for i := range uint64(lanes) {
+		if n.host.NewQueue(other.id, ID{1, i}).Down() {
+			return false
+		}
+	}
+	return true
 }
 
 // until waits for what must come true under n.mu.
@@ -367,6 +385,13 @@ func (k *client) Cancelled(*queue.Wake) {
 	}
 	k.more.Broadcast()
 	k.mu.Unlock()
+}
+
+// cancels is how many times it was cancelled.
+func (k *client) cancels() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.cancelled
 }
 
 func (k *client) TimedOut(*queue.Wake) {}

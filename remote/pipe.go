@@ -199,14 +199,16 @@ func (p *pipe) roomy() {
 	p.flush()
 }
 
-// bind gives the pipe its stream. Called with mu.
-func (p *pipe) bind(s *cluster.Stream) {
-	if p.stream != s {
-		p.stream, p.stalled = s, false
-		if s != nil {
-			s.Room(p.room)
-		}
+// bind gives the pipe its stream, and says whether it is another one than before. Called with mu.
+func (p *pipe) bind(s *cluster.Stream) (other bool) {
+	if p.stream == s {
+		return false
 	}
+	p.stream, p.stalled = s, false
+	if s != nil {
+		s.Room(p.room)
+	}
+	return true
 }
 
 // send sends one batch. It returns false if there is none, or no room. Called with mu.

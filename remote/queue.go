@@ -183,7 +183,7 @@ func (q *Queue) Detach(id queue.ConsumerID, how queue.Detachment, w *queue.Wake,
 		c.detaching = true
 	}
 	l.mu.Unlock()
-	if !q.ask(cmdDetach, w, ask{detached: done, handle: uint32(id)}, func(dst []byte) []byte {
+	if !q.ask(cmdDetach, w, ask{answer: repDetached, detached: done, handle: uint32(id)}, func(dst []byte) []byte {
 		return append(binary.AppendUvarint(dst, uint64(id)), byte(how))
 	}) {
 		done()
@@ -207,7 +207,7 @@ func (q *Queue) Ready(id queue.ConsumerID, w *queue.Wake) {
 
 // Get implements queue.Queue.
 func (q *Queue) Get(id queue.ConsumerID, noAck bool, w *queue.Wake, done func(queue.Offered, uint64, bool)) {
-	if !q.ask(cmdGet, w, ask{got: done}, func(dst []byte) []byte {
+	if !q.ask(cmdGet, w, ask{answer: repGot, got: done}, func(dst []byte) []byte {
 		return append(binary.AppendUvarint(dst, uint64(id)), octetOf(noAck))
 	}) {
 		done(queue.Offered{}, 0, false)
@@ -227,7 +227,7 @@ func (q *Queue) Settle(id queue.ConsumerID, ids []queue.Range, o queue.Outcome, 
 
 // Purge implements queue.Queue.
 func (q *Queue) Purge(w *queue.Wake, done func(uint64)) {
-	if !q.ask(cmdPurge, w, ask{purged: done}, nil) {
+	if !q.ask(cmdPurge, w, ask{answer: repPurged, purged: done}, nil) {
 		done(0)
 	}
 }
@@ -240,7 +240,7 @@ func (q *Queue) Configure(c queue.Config, w *queue.Wake) {
 // Delete implements queue.Queue. Errors: those of the queue, ErrDown, ErrFailed.
 func (q *Queue) Delete(ifUnused, ifEmpty bool, w *queue.Wake, done func(uint64, error)) {
 	flags := octetOf(ifUnused)*deleteIfUnused | octetOf(ifEmpty)*deleteIfEmpty
-	if !q.ask(cmdDelete, w, ask{deleted: done}, func(dst []byte) []byte { return append(dst, flags) }) {
+	if !q.ask(cmdDelete, w, ask{answer: repDeleted, deleted: done}, func(dst []byte) []byte { return append(dst, flags) }) {
 		done(0, ErrDown)
 	}
 }
@@ -286,7 +286,7 @@ func (q *Queue) Stats() queue.Stats {
 
 // Ask asks the home for the counts of now, behind everything asked of the queue before. Errors: ErrDown, queue.ErrDeleted.
 func (q *Queue) Ask(w *queue.Wake, done func(queue.Stats, error)) {
-	if !q.ask(cmdStats, w, ask{stats: done, queue: q}, nil) {
+	if !q.ask(cmdStats, w, ask{answer: repStats, stats: done}, nil) {
 		done(queue.Stats{}, ErrDown)
 	}
 }

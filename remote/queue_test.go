@@ -233,8 +233,8 @@ func TestDelete(t *testing.T) {
 	if err := away.client(q).attach(queue.ConsumerSpec{}); !errors.Is(err, queue.ErrDeleted) {
 		t.Fatal(err)
 	}
-	if k.cancelled != 1 || l.cancelled != 1 {
-		t.Error("cancelled", k.cancelled, l.cancelled)
+	if k.cancels() != 1 || l.cancels() != 1 {
+		t.Error("cancelled", k.cancels(), l.cancels())
 	}
 	p.publish(1)
 	p.settled() // as the queue says of those that come late
