@@ -43,12 +43,13 @@ const (
 
 // question is a request for another member.
 type question struct {
-	Method string `json:"method"`
-	Path   string `json:"path"` // with its escapes
-	Query  string `json:"query,omitempty"`
-	VHost  string `json:"x_vhost,omitempty"`  // the headers of these names
-	Reason string `json:"x_reason,omitempty"` //
-	User   User   `json:"user"`
+	Method string          `json:"method"`
+	Path   string          `json:"path"` // with its escapes
+	Query  string          `json:"query,omitempty"`
+	VHost  string          `json:"x_vhost,omitempty"`  // the headers of these names
+	Reason string          `json:"x_reason,omitempty"` //
+	User   User            `json:"user"`
+	Body   json.RawMessage `json:"body,omitempty"`
 	// Rows asks a list for its first First rows in place of JSON; 0 is all.
 	Rows  bool `json:"rows,omitempty"`
 	First int  `json:"first,omitempty"`
@@ -302,7 +303,7 @@ func (a *API) do(q *question) *reply {
 	if q.Query != "" {
 		target += "?" + q.Query
 	}
-	h, err := http.NewRequestWithContext(context.Background(), q.Method, target, http.NoBody)
+	h, err := http.NewRequestWithContext(context.Background(), q.Method, target, bytes.NewReader(q.Body))
 	if err != nil {
 		return &reply{Status: http.StatusBadRequest}
 	}
