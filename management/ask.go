@@ -156,7 +156,7 @@ func (a *API) others(r *request, q question) []heard {
 
 // ask asks one member; nil: it did not answer.
 func (a *API) ask(m Member, q question) *reply {
-	until := time.Now().Add(askTime)
+	until := time.Now().Add(a.askTime)
 	text, err := a.askAll(m, append([]byte{askRequest}, encode(q)...), until)
 	var answer reply
 	if err == nil {

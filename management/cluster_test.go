@@ -121,6 +121,7 @@ func cluster(t *testing.T, brokers ...*fake) *mesh {
 		c.nodes = append(c.nodes, n)
 		n.api = New(Options{Broker: f, Node: memberOf(n.number), Cluster: "three", ProductVersion: "0.1.0", MemoryLimit: 1 << 30, DataDir: t.TempDir(), Peers: n,
 			Listeners: func() []Listener { return []Listener{{"amqp", "127.0.0.1", 5672 + i, false}} }})
+		n.api.askTime = 20 * time.Second // of a machine that is busy
 		server := httptest.NewServer(n.api)
 		t.Cleanup(server.Close)
 		n.client = &client{t, server.URL, "guest"}
