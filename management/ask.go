@@ -162,6 +162,9 @@ func (a *API) ask(m Member, q question) *reply {
 	if err == nil {
 		err = json.Unmarshal(text, &answer)
 	}
+	if err == nil && answer.Status < 100 {
+		err = errors.New("an answer without a status")
+	}
 	if err != nil {
 		a.Log.Warn("a member does not answer a question of the management API", "member", m.Name, "path", q.Path, "error", err.Error())
 		return nil
