@@ -71,6 +71,7 @@ type API struct {
 	samples samples
 	process *prometheus.Registry
 	kept    keptAnswers
+	askTime time.Duration // how long the other members have for an answer
 }
 
 // New prepares an API. It starts nothing.
@@ -105,7 +106,7 @@ func New(o Options) *API {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	a := &API{Options: o, started: time.Now(), process: prometheus.NewRegistry()}
+	a := &API{Options: o, started: time.Now(), process: prometheus.NewRegistry(), askTime: askTime}
 	a.process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.routes = a.table()
 	return a

@@ -43,12 +43,13 @@ const (
 
 // question is a request for another member.
 type question struct {
-	Method string `json:"method"`
-	Path   string `json:"path"` // with its escapes
-	Query  string `json:"query,omitempty"`
-	VHost  string `json:"x_vhost,omitempty"`  // the headers of these names
-	Reason string `json:"x_reason,omitempty"` //
-	User   User   `json:"user"`
+	Method string          `json:"method"`
+	Path   string          `json:"path"` // with its escapes
+	Query  string          `json:"query,omitempty"`
+	VHost  string          `json:"x_vhost,omitempty"`  // the headers of these names
+	Reason string          `json:"x_reason,omitempty"` //
+	User   User            `json:"user"`
+	Body   json.RawMessage `json:"body,omitempty"`
 	// Rows asks a list for its first First rows in place of JSON; 0 is all.
 	Rows  bool `json:"rows,omitempty"`
 	First int  `json:"first,omitempty"`
@@ -155,11 +156,14 @@ func (a *API) others(r *request, q question) []heard {
 
 // ask asks one member; nil: it did not answer.
 func (a *API) ask(m Member, q question) *reply {
-	until := time.Now().Add(askTime)
+	until := time.Now().Add(a.askTime)
 	text, err := a.askAll(m, append([]byte{askRequest}, encode(q)...), until)
 	var answer reply
 	if err == nil {
 		err = json.Unmarshal(text, &answer)
+	}
+	if err == nil && answer.Status < 100 {
+		err = errors.New("an answer without a status")
 	}
 	if err != nil {
 		a.Log.Warn("a member does not answer a question of the management API", "member", m.Name, "path", q.Path, "error", err.Error())
@@ -302,7 +306,7 @@ func (a *API) do(q *question) *reply {
 	if q.Query != "" {
 		target += "?" + q.Query
 	}
-	h, err := http.NewRequestWithContext(context.Background(), q.Method, target, http.NoBody)
+	h, err := http.NewRequestWithContext(context.Background(), q.Method, target, bytes.NewReader(q.Body))
 	if err != nil {
 		return &reply{Status: http.StatusBadRequest}
 	}

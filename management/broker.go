@@ -178,7 +178,8 @@ type VHost struct {
 	Tags              []string
 	// DefaultQueueType is empty for the node's.
 	DefaultQueueType string
-	Ready, Unacked   uint64
+	// Ready and Unacked are messages, counted as in Totals.
+	Ready, Unacked uint64
 }
 
 // Queue is a queue at one moment.

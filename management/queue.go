@@ -321,7 +321,19 @@ func (a *API) declareQueue(r *request) {
 		return
 	}
 	if node, ok := body["node"]; ok && node != a.Node && node != "" && node != nil {
-		a.bad(r.w, fmt.Sprintf("Node %v is not a cluster member", node))
+		name, _ := node.(string)
+		m, isMember := a.member(name)
+		if !isMember || r.asked {
+			a.bad(r.w, fmt.Sprintf("Node %v is not a cluster member", node))
+			return
+		}
+		q := r.asks(http.MethodPut)
+		q.Body = encode(body)
+		if answer := a.ask(m, q); answer != nil {
+			answer.pass(r.w)
+			return
+		}
+		a.bad(r.w, fmt.Sprintf("Node %v does not answer", node))
 		return
 	}
 	created, err := a.Broker.DeclareQueue(r.user, d)
