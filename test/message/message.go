@@ -21,15 +21,16 @@ func (m ID) Publisher() int { return int(m >> 48) }
 func (m ID) String() string { return fmt.Sprintf("%d/%d", m>>48, uint64(m&(1<<48-1))) }
 
 // Smallest is the least size of a body, in octets.
-const Smallest = 16
+const Smallest = 24
 
-// Body is the body of a message: its id, its length, and octets that follow from them. It has size octets, and at least
+// Body is the body of a message: its id, its length, and a check and octets that follow from them. It has size octets, and at least
 // Smallest.
 func Body(m ID, size int) []byte {
 	b := make([]byte, max(size, Smallest))
 	binary.BigEndian.PutUint64(b, uint64(m))
 	binary.BigEndian.PutUint64(b[8:], uint64(len(b)))
 	x := uint64(m)*0x9E3779B97F4A7C15 + uint64(len(b))
+	binary.BigEndian.PutUint64(b[16:], x)
 	for i := Smallest; i < len(b); i++ {
 		if i%8 == 0 {
 			x ^= x << 13
