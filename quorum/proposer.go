@@ -265,6 +265,7 @@ func (p *proposer) run(quit <-chan struct{}) {
 			if !r.Completed() || r.GetResult().Value < sent[0].number {
 				failed = true // it, or one before it, may not have been applied: both are sent again, and those behind
 			}
+			failed = failed || sabotageAgain && len(sent) > 1 && sent[0].number%64 == 0
 			sent[0].state.Release()
 			sent = append(sent[:0], sent[1:]...)
 		case <-p.kick:

@@ -2,6 +2,10 @@
 
 package quorum
 
-// sabotageConfirm is what a build for drills breaks on purpose, to show that they would notice: messages are confirmed before
-// they are in the log. No other build can.
-const sabotageConfirm = false
+// What a build for drills breaks on purpose, to show that they would notice. No other build can.
+const (
+	sabotageConfirm = false // messages are confirmed before they are in the log
+	sabotageAgain   = false // proposers propose again what they know to be applied, now and then: that does no harm
+	sabotageTwice   = false // they do, and machines apply it again
+	sabotageForget  = false // a replica that starts anew passes over what was settled in the log that it replays
+)

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// patience is how long a cluster may take, when all its nodes run and reach each other, to do what it is asked.
+const patience = 60 * time.Second
+
+// options of a drill.
+type options struct {
+	seed     uint64
+	duration time.Duration
+	verbose  bool
+}
+
+// result is what a drill found.
+type result struct {
+	wrong    []string
+	counts   counts
+	faults   int
+	compared string
+	took     time.Duration
+}
+
+// drill has clients work while nodes and the network between them fail, and checks what they saw.
+func drill(ctx context.Context, c *cluster, h *history, o options) (r result) {
+	start := time.Now()
+	check := newChecker(h)
+	working, rest := context.WithCancel(ctx)
+	loaded, harmed := make(chan struct{}), make(chan struct{})
+	l := load{h: h, seed: o.seed}
+	for _, m := range c.members {
+		l.addresses = append(l.addresses, m.address())
+	}
+	go func() { l.run(working); close(loaded) }()
+	harming, heal := context.WithTimeout(ctx, o.duration)
+	f := &faults{cluster: c, h: h, seed: o.seed, say: func(format string, args ...any) {
+		if o.verbose {
+			fmt.Printf("%8.3f s  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
+		}
+	}}
+	go func() { f.run(harming); close(harmed) }()
+
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	said := start
+	for watching := true; watching; {
+		select {
+		case <-harmed:
+			watching = false
+		case <-tick.C:
+			check.advance()
+			for _, m := range c.members {
+				if err := m.ended(); err != nil {
+					h.fail("%v", err)
+				}
+			}
+			if len(check.wrong) > 0 || len(h.failures()) > 0 {
+				heal()
+			}
+			if time.Since(said) >= 10*time.Second {
+				said = time.Now()
+				n := h.counted()
+				fmt.Printf("%v: %d published, %d confirmed, %d delivered, %d settled, %d faults, nothing wrong\n",
+					time.Since(start).Round(time.Second), n.published, n.confirmed, n.delivered, n.acked, n.faults)
+			}
+		}
+	}
+	heal()
+	if err := finish(ctx, c, h, rest, loaded, &r); err != nil {
+		h.fail("%v", err)
+	}
+	rest()
+	<-loaded
+	for _, m := range c.members {
+		if said := m.process.Complaints(); said != "" {
+			h.fail("node %d complained:\n%.2000s", m.number, said)
+		}
+	}
+	check.advance()
+	check.end()
+	r.wrong, r.counts = append(h.failures(), check.wrong...), check.counts
+	r.faults, r.took = h.counted().faults, time.Since(start)
+	return r
+}
+
+// finish sees that the nodes go on when all is well again, ends the load, empties the queues, compares the replicas, and stops
+// the nodes.
+func finish(ctx context.Context, c *cluster, h *history, rest func(), loaded <-chan struct{}, r *result) error {
+	for _, m := range c.members {
+		if err := m.ended(); err != nil {
+			return err
+		}
+		if _, err := m.process.Ready(patience); err != nil {
+			return fmt.Errorf("all is well again, but node %d does not serve: %w", m.number, err)
+		}
+	}
+	// Each way through the cluster works again, and the clients do by themselves.
+	if err := eventually(ctx, patience, func() error {
+		ctx, cancel := context.WithTimeout(ctx, patience/4)
+		defer cancel()
+		return c.probe(ctx)
+	}); err != nil {
+		return fmt.Errorf("all is well again, but nothing is confirmed: %w", err)
+	}
+	before := h.counted().confirmed
+	if err := eventually(ctx, patience, func() error {
+		if n := h.counted().confirmed; n < before+50 {
+			return fmt.Errorf("all is well again, but the clients have only %d messages confirmed in %v", n-before, patience)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	rest()
+	<-loaded
+	if err := eventually(ctx, patience, func() error {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		return drain(ctx, h, c.members[int(r.took)%len(c.members)].address())
+	}); err != nil {
+		return err
+	}
+	if err := eventually(ctx, patience, c.emptied); err != nil {
+		return err
+	}
+	for i := range queues {
+		h.add(event{kind: drained, queue: uint8(i)})
+	}
+	slots := 0
+	err := eventually(ctx, patience/2, func() (err error) {
+		if slots, err = c.compared(); errors.Is(err, errStatus) {
+			return nil
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("the replicas differ: %w", err)
+	case slots == 0:
+		r.compared = "replicas not compared"
+	default:
+		r.compared = fmt.Sprintf("%d slots equal on %d nodes", slots, len(c.members))
+	}
+	return c.stop()
+}
+
+// err is what a result says against the nodes, nil if nothing.
+func (r *result) err() error {
+	if len(r.wrong) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(r.wrong, "\n"))
+}
+
+func (r *result) String() string {
+	c := &r.counts
+	return fmt.Sprintf("%d faults in %v: %d messages published, %d confirmed, %d refused, %d deliveries (%d redelivered), %d settled, %d of them for sure; %s; %d promises broken",
+		r.faults, r.took.Round(time.Second), c.Published, c.Confirmed, c.Refused, c.Delivered, c.Redelivered, c.Acked, c.Safe, r.compared, len(r.wrong))
+}
