@@ -5,7 +5,7 @@ package quorum
 // What a build for drills breaks on purpose, to show that they would notice. No other build can.
 const (
 	sabotageConfirm = false // messages are confirmed before they are in the log
-	sabotageAgain   = false // proposers propose again what they know to be applied, now and then: that does no harm
-	sabotageTwice   = false // they do, and machines apply it again
+	sabotageAgain   = false // proposers propose some batches twice: that does no harm
+	sabotageTwice   = false // they do, and machines apply them twice
 	sabotageForget  = false // a replica that starts anew passes over what was settled in the log that it replays
 )

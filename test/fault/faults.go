@@ -2,9 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 )
@@ -22,9 +22,10 @@ const (
 	oneWay     // what one node sends to another, or to all others, is lost
 	apart      // two nodes, which a third one still reaches
 	flap       // a node is isolated and not, many times
+	strand     // a node is isolated, and killed before it is reached again
 )
 
-var faultNames = [...]string{"kill", "kill the leader", "pause", "stop and start", "kill all", "isolate", "one way", "apart", "flap"}
+var faultNames = [...]string{"kill", "kill the leader", "pause", "stop and start", "kill all", "isolate", "one way", "apart", "flap", "strand"}
 
 // faults does harm to a cluster, one thing after the other in each of its lanes. What is done when follows from the seed.
 type faults struct {
@@ -72,7 +73,7 @@ func (f *faults) one(ctx context.Context, rng *rand.Rand) error {
 	of := []faultKind{killOne, killOne, killOne, pauseOne, restartOne}
 	if len(f.members) > 1 {
 		of = []faultKind{killOne, killOne, killLeader, killLeader, killLeader, pauseOne, pauseOne, restartOne, restartAll,
-			isolate, isolate, oneWay, oneWay, oneWay, apart, flap, flap}
+			isolate, isolate, oneWay, oneWay, oneWay, apart, flap, flap, strand, strand}
 	}
 	// All that is random is asked for first, so that what follows is the same whatever happens.
 	what, i, j := of[rng.IntN(len(of))], rng.IntN(len(f.members)), rng.IntN(len(f.members))
@@ -91,7 +92,7 @@ func (f *faults) one(ctx context.Context, rng *rand.Rand) error {
 		}
 	}
 	switch what {
-	case killOne, killLeader, restartOne, pauseOne:
+	case killOne, killLeader, restartOne, pauseOne, strand:
 		if !m.busy.TryLock() {
 			return nil
 		}
@@ -175,12 +176,24 @@ func (f *faults) one(ctx context.Context, rng *rand.Rand) error {
 		}
 	}
 	say("%v for %v", cuts, length)
-	if what != flap {
-		return f.during(ctx, cuts, length)
+	switch what {
+	case strand:
+		err := f.during(ctx, cuts, func() error {
+			wait(ctx, length/3)
+			return m.kill()
+		})
+		wait(ctx, length/6)
+		return errors.Join(err, m.start())
+	case flap:
+	default:
+		return f.during(ctx, cuts, func() error { wait(ctx, length); return nil })
 	}
 	beat := rand.New(rand.NewPCG(pace, 2))
 	for end := time.Now().Add(length); time.Now().Before(end) && ctx.Err() == nil; {
-		if err := f.during(ctx, cuts, between(beat, 50*time.Millisecond, 900*time.Millisecond)); err != nil {
+		if err := f.during(ctx, cuts, func() error {
+			wait(ctx, between(beat, 50*time.Millisecond, 900*time.Millisecond))
+			return nil
+		}); err != nil {
 			return err
 		}
 		wait(ctx, between(beat, 20*time.Millisecond, 500*time.Millisecond))
@@ -188,18 +201,16 @@ func (f *faults) one(ctx context.Context, rng *rand.Rand) error {
 	return nil
 }
 
-// during cuts, waits and heals.
-func (f *faults) during(ctx context.Context, cuts [][2]int, d time.Duration) error {
+// during cuts, does something and heals.
+func (f *faults) during(ctx context.Context, cuts [][2]int, do func() error) error {
 	for _, c := range cuts {
 		if err := f.cut(c[0], c[1]); err != nil {
 			return err
 		}
 	}
-	wait(ctx, d)
-	for _, c := range slices.Backward(cuts) {
-		if err := f.heal(c[0], c[1]); err != nil {
-			return err
-		}
+	err := do()
+	for _, c := range cuts {
+		err = errors.Join(err, f.heal(c[0], c[1]))
 	}
-	return nil
+	return err
 }

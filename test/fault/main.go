@@ -37,12 +37,13 @@ func main() {
 	dir := flag.String("dir", "", "work in this directory and keep it")
 	failovers := flag.Int("failover", 0, "instead, kill the leader of a queue so many times and measure")
 	sabotage := flag.String("sabotage", "", "what is broken on purpose, in a build with -tags sabotage: "+fmt.Sprint(sabotages))
+	binary := flag.String("binary", "", "a Warren that is built already")
 	inside := flag.Bool("inside", false, "internal: the network is this program's own")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if !*inside {
-		good, err := outside(ctx, o, *nodes, *dir, *failovers, *sabotage)
+		good, err := outside(ctx, o, *binary, *nodes, *dir, *failovers, *sabotage)
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "FAILED:", err)
 		}
@@ -51,17 +52,17 @@ func main() {
 		}
 		return
 	}
-	if err := within(ctx, o, *nodes, *dir, *failovers, *sabotage); err != nil {
+	if err := within(ctx, o, *binary, *nodes, *dir, *failovers, *sabotage); err != nil {
 		fmt.Println("FAILED:", err)
 		os.Exit(1)
 	}
 }
 
 // sabotages are what can be broken on purpose; sabotage.go of package quorum says what they are.
-var sabotages = []string{"confirm", "twice", "forget"}
+var sabotages = []string{"confirm", "twice", "forget", "again"}
 
 // outside builds Warren and runs this program again in a network of its own.
-func outside(ctx context.Context, o options, nodes int, dir string, failovers int, sabotage string) (good bool, err error) {
+func outside(ctx context.Context, o options, binary string, nodes int, dir string, failovers int, sabotage string) (good bool, err error) {
 	if lacks := netns.Missing(); lacks != "" {
 		return false, errors.New("needs " + lacks)
 	}
@@ -71,16 +72,18 @@ func outside(ctx context.Context, o options, nodes int, dir string, failovers in
 			return false, err
 		}
 	}
-	var tags []string
-	if sabotage != "" {
-		if !slices.Contains(sabotages, sabotage) && sabotage != "again" {
-			return false, fmt.Errorf("-sabotage %s: there are %v", sabotage, sabotages)
-		}
-		tags = []string{"sabotage"}
+	if sabotage != "" && !slices.Contains(sabotages, sabotage) {
+		return false, fmt.Errorf("-sabotage %s: there are %v", sabotage, sabotages)
 	}
-	binary := filepath.Join(dir, "warren")
-	if err := node.Build(binary, tags...); err != nil {
-		return false, err
+	if binary == "" {
+		var tags []string
+		if sabotage != "" {
+			tags = []string{"sabotage"}
+		}
+		binary = filepath.Join(dir, "warren")
+		if err := node.Build(binary, tags...); err != nil {
+			return false, err
+		}
 	}
 	if nodes == 0 {
 		if nodes = 1; clustered(binary) {
@@ -88,7 +91,7 @@ func outside(ctx context.Context, o options, nodes int, dir string, failovers in
 		}
 	}
 	fmt.Printf("seed %d, %d nodes, in %s\n", o.seed, nodes, dir)
-	good, err = netns.Run(ctx, []string{"-inside", fmt.Sprint("-nodes=", nodes), "-dir=" + dir, fmt.Sprint("-seed=", o.seed), fmt.Sprint("-duration=", o.duration),
+	good, err = netns.Run(ctx, []string{"-inside", "-binary=" + binary, fmt.Sprint("-nodes=", nodes), "-dir=" + dir, fmt.Sprint("-seed=", o.seed), fmt.Sprint("-duration=", o.duration),
 		fmt.Sprint("-v=", o.verbose), fmt.Sprint("-failover=", failovers), "-sabotage=" + sabotage})
 	if own && (good || ctx.Err() != nil) {
 		err = errors.Join(err, os.RemoveAll(dir))
@@ -97,8 +100,8 @@ func outside(ctx context.Context, o options, nodes int, dir string, failovers in
 }
 
 // within is the drill, where the network is.
-func within(ctx context.Context, o options, nodes int, dir string, failovers int, sabotage string) error {
-	c, err := newCluster(ctx, filepath.Join(dir, "warren"), dir, nodes, "WARREN_SABOTAGE="+sabotage)
+func within(ctx context.Context, o options, binary string, nodes int, dir string, failovers int, sabotage string) error {
+	c, err := newCluster(ctx, binary, dir, nodes, "WARREN_SABOTAGE="+sabotage)
 	if err != nil {
 		return fmt.Errorf("%w\nthe nodes' logs are in %s", err, dir)
 	}
