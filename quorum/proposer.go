@@ -245,11 +245,6 @@ func (p *proposer) run(quit <-chan struct{}) {
 				break
 			}
 			sent = append(sent, proposal{state, b.number})
-			if sabotageAgain && b.number%8 == 0 {
-				if state, err := p.engine.propose(b.buf, proposeTimeout); err == nil {
-					sent = append(sent, proposal{state, b.number})
-				}
-			}
 		}
 		if failed && len(sent) == 0 {
 			select {

@@ -72,7 +72,9 @@ func drill(ctx context.Context, c *cluster, h *history, o options) (r result) {
 		}
 	}
 	heal()
-	if err := finish(ctx, c, h, rest, loaded, &r); err != nil {
+	if len(check.wrong) > 0 || len(h.failures()) > 0 {
+		r.compared = "ended at once"
+	} else if err := finish(ctx, c, h, rest, loaded, &r); err != nil {
 		h.fail("%v", err)
 	}
 	rest()

@@ -63,7 +63,7 @@ func TestSabotage(t *testing.T) {
 	}{
 		{"again", "", false},
 		{"twice", "for the first time twice", false},
-		{"forget", "though it was settled", false},
+		{"forget", "delivers message", false},
 		{"confirm", "has lost message", true},
 	} {
 		if s.many && !clustered(warren) {
