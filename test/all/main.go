@@ -36,9 +36,10 @@ var parts = []part{
 	{"unit", nil, unit},
 	{"race", needsCompiler, race},
 	{"drill", nil, drill},
+	{"faults", func() string { return netns.Missing("ip") }, faults},
 	{"conformance", nil, transcripts},
 	{"clients", needsBash, clients},
-	{"amqp091-go", netns.Missing, amqp091},
+	{"amqp091-go", func() string { return netns.Missing() }, amqp091},
 }
 
 // outcome is what a part found. A part that counts nothing counts as one.

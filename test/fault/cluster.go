@@ -226,35 +226,40 @@ func (c *cluster) emptied() error {
 	return nil
 }
 
-// slotState is a replica of a slot, as a node tells of it.
-type slotState struct {
-	Slot    int
-	Applied uint64
-	Digest  string
+// slotView is a slot as the API tells of it, with its replicas on all nodes.
+type slotView struct {
+	Name, Leader string
+	Replicas     []struct {
+		Node    string
+		Applied uint64
+		Digest  string // of the state at Applied; empty: not told
+	}
 }
 
-// compared returns nil when all nodes have equal replicas, and how many of them; errStatus if they do not tell.
-func (c *cluster) compared() (int, error) {
-	var first []slotState
-	for i, m := range c.members {
-		var slots []slotState
-		if err := c.get(m, "/api/warren/slots", &slots); err != nil {
-			return 0, err
+// compared returns how many slots have equal replicas on all nodes, and an error if some have not. 0: the nodes do not tell.
+func (c *cluster) compared() (n int, err error) {
+	var v struct{ Slots []slotView }
+	if err := c.get(c.members[0], "/api/warren/cluster", &v); err != nil {
+		if errors.Is(err, errStatus) {
+			err = nil
 		}
-		if i == 0 {
-			first = slots
-			continue
+		return 0, err
+	}
+	for _, s := range v.Slots {
+		if len(s.Replicas) != len(c.members) {
+			return 0, fmt.Errorf("slot %s has %d replicas on %d nodes", s.Name, len(s.Replicas), len(c.members))
 		}
-		if len(slots) != len(first) {
-			return 0, fmt.Errorf("node 1 has %d slots, node %d has %d", len(first), m.number, len(slots))
-		}
-		for j, s := range slots {
-			if s != first[j] {
-				return 0, fmt.Errorf("node 1 has slot %+v, node %d has %+v", first[j], m.number, s)
+		first := s.Replicas[0]
+		for _, r := range s.Replicas {
+			if r.Applied != first.Applied || r.Digest != first.Digest {
+				return 0, fmt.Errorf("slot %s is %q at %d on %s, and %q at %d on %s", s.Name, first.Digest, first.Applied, first.Node, r.Digest, r.Applied, r.Node)
 			}
 		}
+		if first.Digest != "" {
+			n++
+		}
 	}
-	return len(first), nil
+	return n, nil
 }
 
 // probe publishes to each queue through each node, and waits for the confirms.

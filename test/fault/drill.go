@@ -136,9 +136,7 @@ func finish(ctx context.Context, c *cluster, h *history, rest func(), loaded <-c
 	}
 	slots := 0
 	err := eventually(ctx, patience/2, func() (err error) {
-		if slots, err = c.compared(); errors.Is(err, errStatus) {
-			return nil
-		}
+		slots, err = c.compared()
 		return err
 	})
 	switch {

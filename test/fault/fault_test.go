@@ -28,7 +28,7 @@ func duration() string {
 // program builds this program.
 func program(t *testing.T) string {
 	t.Helper()
-	if lacks := netns.Missing(); lacks != "" {
+	if lacks := netns.Missing("ip"); lacks != "" {
 		t.Skip("needs " + lacks)
 	}
 	path := filepath.Join(t.TempDir(), "fault")
@@ -92,7 +92,7 @@ func TestSabotage(t *testing.T) {
 func TestNetwork(t *testing.T) {
 	const inside = "WARREN_FAULT_INSIDE"
 	if os.Getenv(inside) == "" {
-		if lacks := netns.Missing(); lacks != "" {
+		if lacks := netns.Missing("ip"); lacks != "" {
 			t.Skip("needs " + lacks)
 		}
 		t.Setenv(inside, "1")

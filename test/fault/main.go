@@ -63,7 +63,7 @@ var sabotages = []string{"confirm", "twice", "forget", "again"}
 
 // outside builds Warren and runs this program again in a network of its own.
 func outside(ctx context.Context, o options, binary string, nodes int, dir string, failovers int, sabotage string) (good bool, err error) {
-	if lacks := netns.Missing(); lacks != "" {
+	if lacks := netns.Missing("ip"); lacks != "" {
 		return false, errors.New("needs " + lacks)
 	}
 	own := dir == ""

@@ -27,8 +27,13 @@ func attributes() *syscall.SysProcAttr {
 	return a
 }
 
-// Missing says what this user lacks for a namespace; empty: nothing.
-func Missing() string {
+// Missing says what this user lacks for a namespace, or which of the programs to be used there; empty: nothing.
+func Missing(programs ...string) string {
+	for _, p := range programs {
+		if _, err := exec.LookPath(p); err != nil {
+			return p
+		}
+	}
 	cmd := exec.Command("true")
 	cmd.SysProcAttr = attributes()
 	if err := cmd.Run(); err != nil {

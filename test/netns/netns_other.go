@@ -14,7 +14,7 @@ const lack = "network namespaces, which only Linux has"
 var errNotLinux = errors.New("needs " + lack)
 
 // Missing says what this user lacks for a namespace.
-func Missing() string { return lack }
+func Missing(...string) string { return lack }
 
 // Run fails.
 func Run(context.Context, []string) (bool, error) { return false, errNotLinux }
