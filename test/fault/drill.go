@@ -8,8 +8,12 @@ import (
 	"time"
 )
 
-// patience is how long a cluster may take, when all its nodes run and reach each other, to do what it is asked.
-const patience = 60 * time.Second
+const (
+	// patience is how long a cluster may take, when all its nodes run and reach each other, to do what it is asked.
+	patience = 60 * time.Second
+	// round is how long there are faults without a pause in which everything must go on.
+	round = time.Minute
+)
 
 // options of a drill.
 type options struct {
@@ -23,6 +27,7 @@ type result struct {
 	wrong    []string
 	counts   counts
 	faults   int
+	recovery time.Duration // the longest time from the end of faults until everything was confirmed again
 	compared string
 	took     time.Duration
 }
@@ -31,54 +36,60 @@ type result struct {
 func drill(ctx context.Context, c *cluster, h *history, o options) (r result) {
 	start := time.Now()
 	check := newChecker(h)
-	working, rest := context.WithCancel(ctx)
-	loaded, harmed := make(chan struct{}), make(chan struct{})
 	l := load{h: h, seed: o.seed}
 	for _, m := range c.members {
 		l.addresses = append(l.addresses, m.address())
 	}
+	working, rest := context.WithCancel(ctx)
+	loaded := make(chan struct{})
 	go func() { l.run(working); close(loaded) }()
-	harming, heal := context.WithTimeout(ctx, o.duration)
-	f := &faults{cluster: c, h: h, seed: o.seed, say: func(format string, args ...any) {
+	f := &faults{cluster: c, h: h, say: func(format string, args ...any) {
 		if o.verbose {
 			fmt.Printf("%8.3f s  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
 		}
 	}}
-	go func() { f.run(harming); close(harmed) }()
-
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
 	said := start
-	for watching := true; watching; {
-		select {
-		case <-harmed:
-			watching = false
-		case <-tick.C:
-			check.advance()
-			for _, m := range c.members {
-				if err := m.ended(); err != nil {
-					h.fail("%v", err)
-				}
-			}
-			if len(check.wrong) > 0 || len(h.failures()) > 0 {
-				heal()
-			}
-			if time.Since(said) >= 10*time.Second {
-				said = time.Now()
-				n := h.counted()
-				fmt.Printf("%v: %d published, %d confirmed, %d delivered, %d settled, %d faults, nothing wrong\n",
-					time.Since(start).Round(time.Second), n.published, n.confirmed, n.delivered, n.acked, n.faults)
+	// look checks what has happened so far and reports whether all is well.
+	look := func() bool {
+		check.advance()
+		for _, m := range c.members {
+			if err := m.ended(); err != nil {
+				h.fail("%v", err)
 			}
 		}
+		if len(check.wrong) > 0 || len(h.failures()) > 0 {
+			return false
+		}
+		if time.Since(said) >= 10*time.Second {
+			said = time.Now()
+			n := h.counted()
+			fmt.Printf("%v: %d published, %d confirmed, %d delivered, %d settled, %d faults, nothing wrong\n",
+				time.Since(start).Round(time.Second), n.published, n.confirmed, n.delivered, n.acked, n.faults)
+		}
+		return true
 	}
-	heal()
-	if len(check.wrong) > 0 || len(h.failures()) > 0 {
-		r.compared = "ended at once"
-	} else if err := finish(ctx, c, h, rest, loaded, &r); err != nil {
-		h.fail("%v", err)
+	r.compared = "ended at once"
+	well := true
+	for n := uint64(0); well && ctx.Err() == nil && time.Since(start) < o.duration; n++ {
+		f.seed = o.seed + n
+		f.round(ctx, min(round, o.duration-time.Since(start)), look)
+		if well = look(); !well {
+			break
+		}
+		calm := time.Now()
+		if err := recovered(ctx, c, h); err != nil {
+			h.fail("%v", err)
+			well = false
+		}
+		r.recovery = max(r.recovery, time.Since(calm))
 	}
 	rest()
 	<-loaded
+	if well {
+		if err := finish(ctx, c, h, &r); err != nil {
+			h.fail("%v", err)
+		}
+	}
 	for _, m := range c.members {
 		if said := m.process.Complaints(); said != "" {
 			h.fail("node %d complained:\n%.2000s", m.number, said)
@@ -91,9 +102,28 @@ func drill(ctx context.Context, c *cluster, h *history, o options) (r result) {
 	return r
 }
 
-// finish sees that the nodes go on when all is well again, ends the load, empties the queues, compares the replicas, and stops
-// the nodes.
-func finish(ctx context.Context, c *cluster, h *history, rest func(), loaded <-chan struct{}, r *result) error {
+// round does harm for some time, or until look says that something is wrong.
+func (f *faults) round(ctx context.Context, length time.Duration, look func() bool) {
+	harming, heal := context.WithTimeout(ctx, length)
+	defer heal()
+	harmed := make(chan struct{})
+	go func() { f.run(harming); close(harmed) }()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-harmed:
+			return
+		case <-tick.C:
+			if !look() {
+				heal()
+			}
+		}
+	}
+}
+
+// recovered returns when all is as it was before the faults: each way through the cluster, and the clients by themselves.
+func recovered(ctx context.Context, c *cluster, h *history) error {
 	for _, m := range c.members {
 		if err := m.ended(); err != nil {
 			return err
@@ -102,7 +132,6 @@ func finish(ctx context.Context, c *cluster, h *history, rest func(), loaded <-c
 			return fmt.Errorf("all is well again, but node %d does not serve: %w", m.number, err)
 		}
 	}
-	// Each way through the cluster works again, and the clients do by themselves.
 	if err := eventually(ctx, patience, func() error {
 		ctx, cancel := context.WithTimeout(ctx, patience/4)
 		defer cancel()
@@ -111,20 +140,20 @@ func finish(ctx context.Context, c *cluster, h *history, rest func(), loaded <-c
 		return fmt.Errorf("all is well again, but nothing is confirmed: %w", err)
 	}
 	before := h.counted().confirmed
-	if err := eventually(ctx, patience, func() error {
+	return eventually(ctx, patience, func() error {
 		if n := h.counted().confirmed; n < before+50 {
 			return fmt.Errorf("all is well again, but the clients have only %d messages confirmed in %v", n-before, patience)
 		}
 		return nil
-	}); err != nil {
-		return err
-	}
-	rest()
-	<-loaded
+	})
+}
+
+// finish empties the queues when the clients have gone, compares the replicas, and stops the nodes.
+func finish(ctx context.Context, c *cluster, h *history, r *result) error {
 	if err := eventually(ctx, patience, func() error {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		return drain(ctx, h, c.members[int(r.took)%len(c.members)].address())
+		return drain(ctx, h, c.members[h.counted().published%len(c.members)].address())
 	}); err != nil {
 		return err
 	}
@@ -160,6 +189,6 @@ func (r *result) err() error {
 
 func (r *result) String() string {
 	c := &r.counts
-	return fmt.Sprintf("%d faults in %v: %d messages published, %d confirmed, %d refused, %d deliveries (%d redelivered), %d settled, %d of them for sure; %s; %d promises broken",
-		r.faults, r.took.Round(time.Second), c.Published, c.Confirmed, c.Refused, c.Delivered, c.Redelivered, c.Acked, c.Safe, r.compared, len(r.wrong))
+	return fmt.Sprintf("%d faults in %v: %d messages published, %d confirmed, %d refused, %d deliveries (%d redelivered), %d settled, %d of them for sure; recovery within %v; %s; %d promises broken",
+		r.faults, r.took.Round(time.Second), c.Published, c.Confirmed, c.Refused, c.Delivered, c.Redelivered, c.Acked, c.Safe, r.recovery.Round(time.Millisecond), r.compared, len(r.wrong))
 }

@@ -31,7 +31,7 @@ var faultNames = [...]string{"kill", "kill the leader", "pause", "stop and start
 type faults struct {
 	*cluster
 	h    *history
-	seed uint64
+	seed uint64 // of the round
 	say  func(string, ...any)
 }
 
