@@ -125,3 +125,26 @@ func TestCounts(t *testing.T) {
 		t.Errorf("%+v", n)
 	}
 }
+
+// TestTopology: what was answered must be so, and nothing is said of the rest.
+func TestTopology(t *testing.T) {
+	made := topology{there: map[string]bool{"queue-1": true, "exchange-2": false}}
+	for _, c := range []struct {
+		known []string
+		want  string
+	}{
+		{[]string{"queue-1"}, ""},
+		{[]string{"queue-1", "exchange-3"}, ""},
+		{nil, "does not know queue-1"},
+		{[]string{"queue-1", "exchange-2"}, "knows exchange-2, whose deletion"},
+	} {
+		known := map[string]bool{}
+		for _, name := range c.known {
+			known[name] = true
+		}
+		got := fmt.Sprint(made.compare(known))
+		if c.want == "" && got != "<nil>" || !strings.Contains(got, c.want) {
+			t.Errorf("%v: %s, want %q", c.known, got, c.want)
+		}
+	}
+}

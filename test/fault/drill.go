@@ -27,6 +27,7 @@ type result struct {
 	wrong    []string
 	counts   counts
 	faults   int
+	changes  int           // names that topology has used
 	recovery time.Duration // the longest time from the end of faults until everything was confirmed again
 	compared string
 	took     time.Duration
@@ -36,7 +37,7 @@ type result struct {
 func drill(ctx context.Context, c *cluster, h *history, o options) (r result) {
 	start := time.Now()
 	check := newChecker(h)
-	l := load{h: h, seed: o.seed}
+	l := load{h: h, seed: o.seed, topology: topology{there: map[string]bool{}}}
 	for _, m := range c.members {
 		l.addresses = append(l.addresses, m.address())
 	}
@@ -86,7 +87,7 @@ func drill(ctx context.Context, c *cluster, h *history, o options) (r result) {
 	rest()
 	<-loaded
 	if well {
-		if err := finish(ctx, c, h, &r); err != nil {
+		if err := finish(ctx, c, h, &l.topology, &r); err != nil {
 			h.fail("%v", err)
 		}
 	}
@@ -148,8 +149,8 @@ func recovered(ctx context.Context, c *cluster, h *history) error {
 	})
 }
 
-// finish empties the queues when the clients have gone, compares the replicas, and stops the nodes.
-func finish(ctx context.Context, c *cluster, h *history, r *result) error {
+// finish empties the queues when the clients have gone, looks at the topology, compares the replicas, and stops the nodes.
+func finish(ctx context.Context, c *cluster, h *history, t *topology, r *result) error {
 	if err := eventually(ctx, patience, func() error {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
@@ -163,6 +164,12 @@ func finish(ctx context.Context, c *cluster, h *history, r *result) error {
 	for i := range queues {
 		h.add(event{kind: drained, queue: uint8(i)})
 	}
+	for _, m := range c.members {
+		if err := eventually(ctx, patience/2, func() error { return t.verify(c, m) }); err != nil {
+			return err
+		}
+	}
+	r.changes = t.n
 	slots := 0
 	err := eventually(ctx, patience/2, func() (err error) {
 		slots, err = c.compared()
@@ -189,6 +196,6 @@ func (r *result) err() error {
 
 func (r *result) String() string {
 	c := &r.counts
-	return fmt.Sprintf("%d faults in %v: %d messages published, %d confirmed, %d refused, %d deliveries (%d redelivered), %d settled, %d of them for sure; recovery within %v; %s; %d promises broken",
-		r.faults, r.took.Round(time.Second), c.Published, c.Confirmed, c.Refused, c.Delivered, c.Redelivered, c.Acked, c.Safe, r.recovery.Round(time.Millisecond), r.compared, len(r.wrong))
+	return fmt.Sprintf("%d faults in %v: %d messages published, %d confirmed, %d refused, %d deliveries (%d redelivered), %d settled, %d of them for sure; %d queues and exchanges come and gone; recovery within %v; %s; %d promises broken",
+		r.faults, r.took.Round(time.Second), c.Published, c.Confirmed, c.Refused, c.Delivered, c.Redelivered, c.Acked, c.Safe, r.changes, r.recovery.Round(time.Millisecond), r.compared, len(r.wrong))
 }

@@ -18,6 +18,7 @@ type load struct {
 	h         *history
 	addresses []string // of the nodes
 	seed      uint64
+	topology  topology
 }
 
 // run returns when all clients have ended.
@@ -43,6 +44,7 @@ func (l *load) run(ctx context.Context) {
 			spawn((&consumer{queue: uint8(q)}).run)
 		}
 	}
+	spawn(l.topology.run)
 	running.Wait()
 }
 
