@@ -78,7 +78,7 @@ func drill(ctx context.Context, c *cluster, h *history, o options) (r result) {
 			break
 		}
 		calm := time.Now()
-		if err := recovered(ctx, c, h); err != nil {
+		if err := recovered(ctx, c, h); err != nil && ctx.Err() == nil {
 			h.fail("%v", err)
 			well = false
 		}
@@ -86,8 +86,8 @@ func drill(ctx context.Context, c *cluster, h *history, o options) (r result) {
 	}
 	rest()
 	<-loaded
-	if well {
-		if err := finish(ctx, c, h, &l.topology, &r); err != nil {
+	if well && ctx.Err() == nil {
+		if err := finish(ctx, c, h, &l.topology, &r); err != nil && ctx.Err() == nil {
 			h.fail("%v", err)
 		}
 	}

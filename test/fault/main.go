@@ -68,9 +68,12 @@ func outside(ctx context.Context, o options, binary string, nodes int, dir strin
 	}
 	own := dir == ""
 	if own {
-		if dir, err = os.MkdirTemp("", "warren-fault-"); err != nil {
-			return false, err
-		}
+		dir, err = os.MkdirTemp("", "warren-fault-")
+	} else {
+		err = os.MkdirAll(dir, 0o755)
+	}
+	if err != nil {
+		return false, err
 	}
 	if sabotage != "" && !slices.Contains(sabotages, sabotage) {
 		return false, fmt.Errorf("-sabotage %s: there are %v", sabotage, sabotages)
