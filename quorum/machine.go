@@ -134,7 +134,7 @@ func (m *machine) apply(index uint64, entry []byte) (last uint64, err error) {
 		m.origins[at] = next
 	case h.boot < o.boot: // of a start that has ended
 		return 0, nil
-	case h.number <= o.last:
+	case h.number <= o.last && !sabotageTwice:
 		if mine && m.live {
 			m.answerAgain(o, h.number)
 		}
@@ -157,7 +157,7 @@ func (m *machine) apply(index uint64, entry []byte) (last uint64, err error) {
 		m.endConsumers(r, h.node, h.boot-1)
 	}
 	o = m.origins[at]
-	o.last = h.number
+	o.last = max(o.last, h.number)
 	o.forget(h.done)
 	var a answer
 	if r != nil {
@@ -300,7 +300,7 @@ func (m *machine) run(r *round, a *answer, commands []byte, node, boot uint64) e
 			if m.ranges = in.ranges(m.ranges[:0]); o > outcomeGot {
 				in.fail()
 			}
-			if !in.bad && q != nil {
+			if !in.bad && q != nil && (!sabotageForget || m.live) {
 				q.settle(m.now, c, m.ranges, o, &m.fx)
 			}
 		case cmdCreate, cmdDeclare:

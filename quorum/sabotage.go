@@ -2,6 +2,12 @@
 
 package quorum
 
-// sabotageConfirm is what a build for drills breaks on purpose, to show that they would notice: messages are confirmed before
-// they are in the log. No other build can.
-const sabotageConfirm = false
+// What a build for drills breaks on purpose, to show that they would notice. No other build can.
+const (
+	sabotageConfirm = false // messages are confirmed before they are in the log
+	sabotageTwice   = false // batches that were proposed twice are applied twice
+	sabotageForget  = false // a replica that starts anew passes over what was settled in the log that it replays
+)
+
+// sabotaged is the engine as a build for drills has it.
+func sabotaged(e engine) engine { return e }

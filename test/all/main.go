@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/warrenmq/warren/test/netns"
 )
 
 // part is one kind of test.
@@ -34,9 +36,10 @@ var parts = []part{
 	{"unit", nil, unit},
 	{"race", needsCompiler, race},
 	{"drill", nil, drill},
+	{"faults", func() string { return netns.Missing("ip") }, faults},
 	{"conformance", nil, transcripts},
 	{"clients", needsBash, clients},
-	{"amqp091-go", needsNamespaces, amqp091},
+	{"amqp091-go", func() string { return netns.Missing() }, amqp091},
 }
 
 // outcome is what a part found. A part that counts nothing counts as one.

@@ -144,6 +144,11 @@ func drill(ctx context.Context, _ *tree) (outcome, error) {
 	return total, nil
 }
 
+// faults kills, stops and cuts off the nodes of a cluster under load, and holds what happened against the same promises.
+func faults(ctx context.Context, _ *tree) (outcome, error) {
+	return goTest(ctx, "WARREN_FAULT_SECONDS=100", "-count=1", "-run", "^TestFaults$", "./test/fault")
+}
+
 // playTranscripts is the test that plays the transcripts. It skips itself in unit, where it is given no broker.
 const playTranscripts = "TestBroker"
 

@@ -25,6 +25,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/warrenmq/warren/test/netns"
 )
 
 // Where the suite looks for its broker.
@@ -99,12 +101,12 @@ func outside(ctx context.Context, o options) (bool, error) {
 		}
 		defer stop()
 	}
-	return runInNamespace(ctx, append(append(args, "--"), o.broker...))
+	return netns.Run(ctx, append(append(args, "--"), o.broker...))
 }
 
 // inside runs in the namespace: it brings the broker up, runs the suite and judges it.
 func inside(ctx context.Context, o options) (bool, error) {
-	if err := raiseLoopback(); err != nil {
+	if err := netns.RaiseLoopback(); err != nil {
 		return false, err
 	}
 	if o.forward != "" {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/warrenmq/warren/test/message"
 )
 
 // fate is what is known of a message in one queue.
@@ -35,7 +37,7 @@ type sent struct {
 
 type place struct {
 	queue   uint8
-	message id
+	message message.ID
 }
 
 // settlement is one whose safety is not yet known.
@@ -47,13 +49,13 @@ type settlement struct {
 // checker replays a history and holds it against the promises.
 type checker struct {
 	h        *history
-	sent     map[id]*sent
+	sent     map[message.ID]*sent
 	fates    map[place]*fate
 	pending  map[uint16][]settlement // by actor, not known to be handled
 	handled  []settlement            // handled, not known to be written; ascending
 	life     int
-	last     map[[2]uint64]id // last message seen for the first time, by queue and publisher
-	fresh    map[[3]uint64]id // last message not redelivered, by queue, actor and publisher
+	last     map[[2]uint64]message.ID // last message seen for the first time, by queue and publisher
+	fresh    map[[3]uint64]message.ID // last message not redelivered, by queue, actor and publisher
 	holders  map[uint16][]place
 	purges   map[uint8]int // event at which one began
 	deletes  map[uint8]int
@@ -62,7 +64,7 @@ type checker struct {
 	// undecided are the queues whose deletion was under way when a life ended, with what they owed: they are whole, or gone.
 	undecided map[uint8]*undecided
 	// sweepable are the messages of the queues that are emptied or deleted, which were not yet settled.
-	sweepable map[uint8][]id
+	sweepable map[uint8][]message.ID
 	complete  bool // all queues were drained
 	wrong     []string
 	counts    counts
@@ -70,9 +72,9 @@ type checker struct {
 
 // undecided is a queue that may have been deleted.
 type undecided struct {
-	event int         // in which its deletion began
-	owed  map[id]bool // confirmed and not settled before, and not seen since
-	back  bool        // something was seen
+	event int                 // in which its deletion began
+	owed  map[message.ID]bool // confirmed and not settled before, and not seen since
+	back  bool                // something was seen
 }
 
 // counts are figures for the reader.
@@ -85,8 +87,8 @@ const maxWrong = 20
 
 // check returns what in a history breaks which promise.
 func check(h *history) ([]string, counts) {
-	c := &checker{h: h, sent: map[id]*sent{}, fates: map[place]*fate{}, pending: map[uint16][]settlement{}, last: map[[2]uint64]id{},
-		fresh: map[[3]uint64]id{}, holders: map[uint16][]place{}, purges: map[uint8]int{}, deletes: map[uint8]int{}, draining: map[uint8]bool{}, undecided: map[uint8]*undecided{}, sweepable: map[uint8][]id{},
+	c := &checker{h: h, sent: map[message.ID]*sent{}, fates: map[place]*fate{}, pending: map[uint16][]settlement{}, last: map[[2]uint64]message.ID{},
+		fresh: map[[3]uint64]message.ID{}, holders: map[uint16][]place{}, purges: map[uint8]int{}, deletes: map[uint8]int{}, draining: map[uint8]bool{}, undecided: map[uint8]*undecided{}, sweepable: map[uint8][]message.ID{},
 		wrong: slices.Clone(h.wrong)}
 	for i := range h.events {
 		c.event(i, &h.events[i])
@@ -101,7 +103,7 @@ func (c *checker) fail(i int, format string, args ...any) {
 	}
 }
 
-func (c *checker) fate(q uint8, m id) *fate {
+func (c *checker) fate(q uint8, m message.ID) *fate {
 	p := place{q, m}
 	f := c.fates[p]
 	if f == nil {
@@ -258,7 +260,7 @@ func (c *checker) safe(p place) {
 
 // doubt notes that a queue may have been deleted, or be there with everything that it owes.
 func (c *checker) doubt(queue uint8, from int) {
-	u := &undecided{event: from, owed: map[id]bool{}}
+	u := &undecided{event: from, owed: map[message.ID]bool{}}
 	for _, m := range c.sweepable[queue] {
 		if f, s := c.fate(queue, m), c.sent[m]; f.state == doubtful && f.first == from && s.persistent && s.confirmed > 0 {
 			u.owed[m] = true
@@ -359,7 +361,7 @@ func (c *checker) delivery(i int, e *event) {
 
 // order holds a delivery against those before it.
 func (c *checker) order(i int, e *event, f *fate) {
-	p := uint64(e.message.publisher())
+	p := uint64(e.message.Publisher())
 	// What was handed out once, seen or not, goes behind all that came back before it in a quorum queue.
 	if queues[e.queue].ordered && !f.delivered && !(c.h.quorum && e.flag) {
 		k := [2]uint64{uint64(e.queue), p}
@@ -401,7 +403,7 @@ func (c *checker) end() {
 }
 
 // there reports whether a message is where it was sent, or was settled by somebody.
-func (c *checker) there(q uint8, m id) bool {
+func (c *checker) there(q uint8, m message.ID) bool {
 	f := c.fates[place{q, m}]
 	return f != nil && (f.present || f.state == doubtful || f.state == settled)
 }

@@ -3,12 +3,14 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/warrenmq/warren/test/message"
 )
 
 // TestUndecidedDeletion: of a queue whose deletion was not answered before a kill everything is found, or nothing.
 func TestUndecidedDeletion(t *testing.T) {
 	const actor = 201
-	m := func(n uint64) id { return message(50, n) }
+	m := func(n uint64) message.ID { return message.Of(50, n) }
 	begin := []event{{kind: up}}
 	for n := uint64(1); n <= 4; n++ { // the last one is transient
 		begin = append(begin, event{kind: published, message: m(n), queue: routeReborn, flag: n < 4}, event{kind: confirmed, message: m(n)})

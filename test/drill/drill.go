@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -92,7 +90,7 @@ func drill(n node, h *history, o options) (r result, err error) {
 		}
 		if rng.IntN(10) == 0 { // once more while it starts
 			r.kills++
-			if err := n.(interrupter).interrupt(time.Duration(rng.Int64N(int64(40 * time.Millisecond)))); err != nil {
+			if err := n.interrupt(time.Duration(rng.Int64N(int64(40 * time.Millisecond)))); err != nil {
 				return r, err
 			}
 		}
@@ -120,28 +118,6 @@ func drill(n node, h *history, o options) (r result, err error) {
 	}
 	r.wrong, r.counts = check(h)
 	return r, nil
-}
-
-// interrupter is a node that can be killed while it starts.
-type interrupter interface {
-	interrupt(after time.Duration) error
-}
-
-func (p *process) interrupt(after time.Duration) error {
-	killed := make(chan struct{})
-	q := *p
-	log, err := os.OpenFile(filepath.Join(p.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	if err := q.spawn(log); err != nil {
-		return err
-	}
-	time.AfterFunc(after, func() { q.cmd.Process.Kill(); close(killed) })
-	<-killed
-	<-q.ended
-	return nil
 }
 
 // prepare declares the topology of the plan.

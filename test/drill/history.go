@@ -6,6 +6,8 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	"github.com/warrenmq/warren/test/message"
 )
 
 // kind says what an event tells.
@@ -37,18 +39,11 @@ const (
 var kindNames = [...]string{"publish", "confirmed", "refused", "delivered", "ack", "requeue", "reject", "synced", "close channel",
 	"purge", "purged", "delete", "deleted", "emptied", "up", "ending", "down", "stopped", "drain", "drained"}
 
-// id names a message: the publisher's number in the upper 16 bits, its count below.
-type id uint64
-
-func message(publisher int, n uint64) id { return id(publisher)<<48 | id(n) }
-func (m id) publisher() int              { return int(m >> 48) }
-func (m id) String() string              { return fmt.Sprintf("%d/%d", m>>48, uint64(m&(1<<48-1))) }
-
 // event is one line of the history. Its place in the history is its time: what begins is noted before it is sent, what
 // ends after it was received.
 type event struct {
 	at      time.Duration // since the start of the drill
-	message id
+	message message.ID
 	actor   uint16
 	queue   uint8 // or the route of what is published
 	kind    kind

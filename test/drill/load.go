@@ -1,9 +1,7 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -12,6 +10,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/warrenmq/warren/test/message"
 )
 
 // load is what clients do. It lasts over the lives of a node.
@@ -110,32 +110,13 @@ func (c *client) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-const smallest = 16
-
-// body is the body of a message: its id, its length, and octets that follow from them.
-func body(m id, size int) []byte {
-	b := make([]byte, max(size, smallest))
-	binary.BigEndian.PutUint64(b, uint64(m))
-	binary.BigEndian.PutUint64(b[8:], uint64(len(b)))
-	x := uint64(m)*0x9E3779B97F4A7C15 + uint64(len(b))
-	for i := smallest; i < len(b); i++ {
-		if i%8 == 0 {
-			x ^= x << 13
-			x ^= x >> 7
-			x ^= x << 17
-		}
-		b[i] = byte(x >> (i % 8 * 8))
-	}
-	return b
-}
-
 // read returns the id of the message that a body is of.
-func (h *history) read(queue uint8, b []byte) (id, bool) {
-	if len(b) < smallest || !bytes.Equal(b, body(id(binary.BigEndian.Uint64(b)), len(b))) {
+func (h *history) read(queue uint8, b []byte) (message.ID, bool) {
+	m, ok := message.Read(b)
+	if !ok {
 		h.fail("%s delivers a body of %d octets that nobody published: %.40x", queues[queue].name, len(b), b)
-		return 0, false
 	}
-	return id(binary.BigEndian.Uint64(b)), true
+	return m, ok
 }
 
 // publisher sends messages to its routes in bursts, waiting for confirms now and then.
@@ -151,12 +132,12 @@ func (p *publisher) run(ctx context.Context, c *client) {
 		return
 	}
 	confirms := ch.NotifyPublish(make(chan amqp.Confirmation, 4096))
-	ids := make(chan id, 4096)
+	ids := make(chan message.ID, 4096)
 	done := make(chan struct{})
 	room := make(chan struct{}, 200) // messages on their way
 	go func() {
 		defer close(done)
-		var sent []id // by tag
+		var sent []message.ID // by tag
 		for k := range confirms {
 			for uint64(len(sent)) < k.DeliveryTag {
 				sent = append(sent, <-ids)
@@ -194,22 +175,22 @@ func (p *publisher) run(ctx context.Context, c *client) {
 	<-done
 }
 
-func (p *publisher) next(c *client, r uint8) (id, bool) {
+func (p *publisher) next(c *client, r uint8) (message.ID, bool) {
 	p.n++
-	m := message(p.number, p.n)
+	m := message.Of(p.number, p.n)
 	persistent := c.rng.IntN(6) > 0
 	c.h.add(event{kind: published, message: m, queue: r, flag: persistent})
 	return m, persistent
 }
 
-func publish(ch *amqp.Channel, r uint8, m id, persistent bool, rng *rand.Rand) error {
+func publish(ch *amqp.Channel, r uint8, m message.ID, persistent bool, rng *rand.Rand) error {
 	mode := amqp.Transient
 	if persistent {
 		mode = amqp.Persistent
 	}
 	ctx := context.Background()
 	return ch.PublishWithContext(ctx, routes[r].exchange, routes[r].key, false, false,
-		amqp.Publishing{DeliveryMode: mode, Body: body(m, rng.IntN(routes[r].size))})
+		amqp.Publishing{DeliveryMode: mode, Body: message.Body(m, rng.IntN(routes[r].size))})
 }
 
 // consumer takes from a queue and does everything a consumer can do.
@@ -241,7 +222,7 @@ func (k *consumer) channel(ctx context.Context, c *client, ch *amqp.Channel) err
 	}
 	lost := ch.NotifyClose(make(chan *amqp.Error, 1))
 	var held []uint64 // tags
-	var ids []id
+	var ids []message.ID
 	end := time.NewTimer(time.Duration(100+c.rng.IntN(1500)) * time.Millisecond)
 	defer end.Stop()
 	sync := time.NewTicker(8 * time.Millisecond)
@@ -391,14 +372,14 @@ func (l *load) reborn(ctx context.Context, c *client) {
 		}
 		for range c.rng.IntN(20) {
 			l.nextReborn++
-			m := message(number, l.nextReborn)
+			m := message.Of(number, l.nextReborn)
 			persistent := c.rng.IntN(6) > 0
 			c.h.add(event{kind: published, message: m, queue: routeReborn, flag: persistent})
 			mode := amqp.Transient
 			if persistent {
 				mode = amqp.Persistent
 			}
-			k, err := ch.PublishWithDeferredConfirm("", name, false, false, amqp.Publishing{DeliveryMode: mode, Body: body(m, c.rng.IntN(300))})
+			k, err := ch.PublishWithDeferredConfirm("", name, false, false, amqp.Publishing{DeliveryMode: mode, Body: message.Body(m, c.rng.IntN(300))})
 			if err != nil {
 				return
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/server"
 	"github.com/warrenmq/warren/storage"
+	warren "github.com/warrenmq/warren/test/node"
 )
 
 // machine is a Warren in this process, on a simulated disk whose power is cut.
@@ -202,5 +203,5 @@ func (l *logBuffer) Write(b []byte) (int, error) {
 func (l *logBuffer) complaints() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return complaintsIn(l.text.Bytes())
+	return warren.ComplaintsIn(l.text.Bytes())
 }

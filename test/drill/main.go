@@ -11,9 +11,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
+
+	warren "github.com/warrenmq/warren/test/node"
 )
 
 func main() {
@@ -59,10 +60,10 @@ func run(kills int, seed uint64, dir string, power bool, sabotage, typ string) e
 		n = m
 	} else {
 		binary := filepath.Join(dir, "warren")
-		if err := build(binary, tags...); err != nil {
+		if err := warren.Build(binary, tags...); err != nil {
 			return err
 		}
-		n = &process{binary: binary, dir: dir, typ: typ, env: []string{"WARREN_SABOTAGE=" + sabotage}}
+		n = newProcess(binary, dir, typ, "WARREN_SABOTAGE="+sabotage)
 	}
 	r, err := drill(n, h, o)
 	if err == nil {
@@ -89,18 +90,4 @@ func keep(h *history, dir string, cause error) error {
 		return fmt.Errorf("%w\n(and the history could not be kept: %v)", cause, err)
 	}
 	return fmt.Errorf("%w\nthe data directory, the node's log and the history are in %s", cause, dir)
-}
-
-// build builds Warren, tags being those of the build.
-func build(binary string, tags ...string) error {
-	args := []string{"build", "-o", binary}
-	for _, t := range tags {
-		args = append(args, "-tags", t)
-	}
-	cmd := exec.Command("go", append(args, "github.com/warrenmq/warren")...)
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build Warren: %w\n%s", err, out)
-	}
-	return nil
 }

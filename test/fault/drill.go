@@ -1,0 +1,201 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+const (
+	// patience is how long a cluster may take, when all its nodes run and reach each other, to do what it is asked.
+	patience = 60 * time.Second
+	// round is how long there are faults without a pause in which everything must go on.
+	round = time.Minute
+)
+
+// options of a drill.
+type options struct {
+	seed     uint64
+	duration time.Duration
+	verbose  bool
+}
+
+// result is what a drill found.
+type result struct {
+	wrong    []string
+	counts   counts
+	faults   int
+	changes  int           // names that topology has used
+	recovery time.Duration // the longest time from the end of faults until everything was confirmed again
+	compared string
+	took     time.Duration
+}
+
+// drill has clients work while nodes and the network between them fail, and checks what they saw.
+func drill(ctx context.Context, c *cluster, h *history, o options) (r result) {
+	start := time.Now()
+	check := newChecker(h)
+	l := load{h: h, seed: o.seed, topology: topology{there: map[string]bool{}}}
+	for _, m := range c.members {
+		l.addresses = append(l.addresses, m.address())
+	}
+	working, rest := context.WithCancel(ctx)
+	loaded := make(chan struct{})
+	go func() { l.run(working); close(loaded) }()
+	f := &faults{cluster: c, h: h, say: func(format string, args ...any) {
+		if o.verbose {
+			fmt.Printf("%8.3f s  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
+		}
+	}}
+	said := start
+	// look checks what has happened so far and reports whether all is well.
+	look := func() bool {
+		check.advance()
+		for _, m := range c.members {
+			if err := m.ended(); err != nil {
+				h.fail("%v", err)
+			}
+		}
+		if len(check.wrong) > 0 || len(h.failures()) > 0 {
+			return false
+		}
+		if time.Since(said) >= 10*time.Second {
+			said = time.Now()
+			n := h.counted()
+			fmt.Printf("%v: %d published, %d confirmed, %d delivered, %d settled, %d faults, nothing wrong\n",
+				time.Since(start).Round(time.Second), n.published, n.confirmed, n.delivered, n.acked, n.faults)
+		}
+		return true
+	}
+	r.compared = "ended at once"
+	well := true
+	for n := uint64(0); well && ctx.Err() == nil && time.Since(start) < o.duration; n++ {
+		f.seed = o.seed + n
+		f.round(ctx, min(round, o.duration-time.Since(start)), look)
+		if well = look(); !well {
+			break
+		}
+		calm := time.Now()
+		if err := recovered(ctx, c, h); err != nil && ctx.Err() == nil {
+			h.fail("%v", err)
+			well = false
+		}
+		r.recovery = max(r.recovery, time.Since(calm))
+	}
+	rest()
+	<-loaded
+	if well && ctx.Err() == nil {
+		if err := finish(ctx, c, h, &l.topology, &r); err != nil && ctx.Err() == nil {
+			h.fail("%v", err)
+		}
+	}
+	for _, m := range c.members {
+		if said := m.process.Complaints(); said != "" {
+			h.fail("node %d complained:\n%.2000s", m.number, said)
+		}
+	}
+	check.advance()
+	check.end()
+	r.wrong, r.counts = append(h.failures(), check.wrong...), check.counts
+	r.faults, r.took = h.counted().faults, time.Since(start)
+	return r
+}
+
+// round does harm for some time, or until look says that something is wrong.
+func (f *faults) round(ctx context.Context, length time.Duration, look func() bool) {
+	harming, heal := context.WithTimeout(ctx, length)
+	defer heal()
+	harmed := make(chan struct{})
+	go func() { f.run(harming); close(harmed) }()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-harmed:
+			return
+		case <-tick.C:
+			if !look() {
+				heal()
+			}
+		}
+	}
+}
+
+// recovered returns when all is as it was before the faults: each way through the cluster, and the clients by themselves.
+func recovered(ctx context.Context, c *cluster, h *history) error {
+	for _, m := range c.members {
+		if err := m.ended(); err != nil {
+			return err
+		}
+		if _, err := m.process.Ready(patience); err != nil {
+			return fmt.Errorf("all is well again, but node %d does not serve: %w", m.number, err)
+		}
+	}
+	if err := eventually(ctx, patience, func() error {
+		ctx, cancel := context.WithTimeout(ctx, patience/4)
+		defer cancel()
+		return c.probe(ctx)
+	}); err != nil {
+		return fmt.Errorf("all is well again, but nothing is confirmed: %w", err)
+	}
+	before := h.counted().confirmed
+	return eventually(ctx, patience, func() error {
+		if n := h.counted().confirmed; n < before+50 {
+			return fmt.Errorf("all is well again, but the clients have only %d messages confirmed in %v", n-before, patience)
+		}
+		return nil
+	})
+}
+
+// finish empties the queues when the clients have gone, looks at the topology, compares the replicas, and stops the nodes.
+func finish(ctx context.Context, c *cluster, h *history, t *topology, r *result) error {
+	if err := eventually(ctx, patience, func() error {
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		return drain(ctx, h, c.members[h.counted().published%len(c.members)].address())
+	}); err != nil {
+		return err
+	}
+	if err := eventually(ctx, patience, c.emptied); err != nil {
+		return err
+	}
+	for i := range queues {
+		h.add(event{kind: drained, queue: uint8(i)})
+	}
+	for _, m := range c.members {
+		if err := eventually(ctx, patience/2, func() error { return t.verify(c, m) }); err != nil {
+			return err
+		}
+	}
+	r.changes = t.n
+	slots := 0
+	err := eventually(ctx, patience/2, func() (err error) {
+		slots, err = c.compared()
+		return err
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("the replicas differ: %w", err)
+	case slots == 0:
+		r.compared = "replicas not compared"
+	default:
+		r.compared = fmt.Sprintf("%d slots equal on %d nodes", slots, len(c.members))
+	}
+	return c.stop()
+}
+
+// err is what a result says against the nodes, nil if nothing.
+func (r *result) err() error {
+	if len(r.wrong) == 0 {
+		return nil
+	}
+	return errors.New(strings.Join(r.wrong, "\n"))
+}
+
+func (r *result) String() string {
+	c := &r.counts
+	return fmt.Sprintf("%d faults in %v: %d messages published, %d confirmed, %d refused, %d deliveries (%d redelivered), %d settled, %d of them for sure; %d queues and exchanges come and gone; recovery within %v; %s; %d promises broken",
+		r.faults, r.took.Round(time.Second), c.Published, c.Confirmed, c.Refused, c.Delivered, c.Redelivered, c.Acked, c.Safe, r.changes, r.recovery.Round(time.Millisecond), r.compared, len(r.wrong))
+}
