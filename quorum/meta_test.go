@@ -229,7 +229,7 @@ func (n *metaNode) state() string {
 	return s
 }
 
-func waitFor(t testing.TB, what string, ok func() bool) {
+func awaitMeta(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -291,7 +291,7 @@ func TestMetaCluster(t *testing.T) {
 
 	leads := func() int {
 		at := -1
-		waitFor(t, "somebody leads", func() bool {
+		awaitMeta(t, "somebody leads", func() bool {
 			for i, n := range nodes {
 				if number, ok := n.meta.Leader(); n.up && ok && number == n.number {
 					at = i
@@ -305,7 +305,7 @@ func TestMetaCluster(t *testing.T) {
 		if err := a.meta.TransferLeader(2); err != nil {
 			t.Fatal(err)
 		}
-		waitFor(t, "the other leads", func() bool { n, ok := a.meta.Leader(); return ok && n == 2 })
+		awaitMeta(t, "the other leads", func() bool { n, ok := a.meta.Leader(); return ok && n == 2 })
 	}
 	dead := nodes[leads()]
 	other := nodes[(slices.Index(nodes, dead)+1)%3]
@@ -317,7 +317,7 @@ func TestMetaCluster(t *testing.T) {
 		other.broker.VHost("/").DeclareQueue(broker.Actor{}, broker.QueueDeclaration{Name: name}, func(*broker.Queue, *amqp.Error) {})
 	}
 	other.must("after them")
-	waitFor(t, "the other has it", func() bool { return third.broker.VHost("/").Queue("after them") != nil })
+	awaitMeta(t, "the other has it", func() bool { return third.broker.VHost("/").Queue("after them") != nil })
 
 	// A start finds its place again, and what has happened meanwhile.
 	dead.start()
@@ -336,14 +336,14 @@ func TestMetaCluster(t *testing.T) {
 	if refused == nil || refused.Code != amqp.InternalError || !strings.Contains(refused.Text, "metadata has no majority") {
 		t.Errorf("without a majority: %v", refused)
 	}
-	waitFor(t, "it is refused at once", func() bool { return dead.meta.Refuses() != nil })
+	awaitMeta(t, "it is refused at once", func() bool { return dead.meta.Refuses() != nil })
 	if _, refused = dead.declare("nobody2"); refused == nil || !strings.Contains(refused.Text, "no node has led") {
 		t.Errorf("without a majority: %v", refused)
 	}
 	// One is back: what was not known to have an outcome has one, what was refused has none.
 	other.start()
 	other.replica(false, MetaOptions{})
-	waitFor(t, "the change takes effect", func() bool { return dead.broker.VHost("/").Queue("nobody1") != nil })
+	awaitMeta(t, "the change takes effect", func() bool { return dead.broker.VHost("/").Queue("nobody1") != nil })
 	other.caughtUp()
 	if other.broker.VHost("/").Queue("nobody1") == nil || other.broker.VHost("/").Queue("nobody2") != nil {
 		t.Error("not what was proposed")
@@ -369,7 +369,7 @@ func TestMetaCutOff(t *testing.T) {
 	c.must("before")
 	if n, ok := c.meta.Leader(); ok && n == 3 {
 		c.meta.TransferLeader(1)
-		waitFor(t, "another leads", func() bool { n, ok := c.meta.Leader(); return ok && n == 1 })
+		awaitMeta(t, "another leads", func() bool { n, ok := c.meta.Leader(); return ok && n == 1 })
 	}
 	c.cut.Store(true)
 	if _, err := c.declare("cut"); err == nil || !strings.Contains(err.Text, "may still") {
@@ -393,7 +393,7 @@ func TestMetaCutOff(t *testing.T) {
 		cancel()
 	}
 	c.cut.Store(false)
-	waitFor(t, "the change takes effect", func() bool { return a.broker.VHost("/").Queue("cut") != nil })
+	awaitMeta(t, "the change takes effect", func() bool { return a.broker.VHost("/").Queue("cut") != nil })
 	c.must("after")
 	for _, n := range nodes {
 		n.caughtUp()

@@ -44,8 +44,6 @@ const (
 	frameEnd
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // view is a slot as it was at one index. The runs stay until release.
 type view struct {
 	m      *machine
@@ -213,14 +211,14 @@ func (w *frameWriter) frame(kind byte, payload []byte) error {
 	var h [frameHeader]byte
 	h[0] = kind
 	binary.LittleEndian.PutUint32(h[1:], uint32(len(payload)))
-	binary.LittleEndian.PutUint32(h[5:], frameSum(kind, payload))
+	binary.LittleEndian.PutUint32(h[5:], pieceSum(kind, payload))
 	if err := w.raw(h[:]); err != nil {
 		return err
 	}
 	return w.raw(payload)
 }
 
-func frameSum(kind byte, payload []byte) uint32 {
+func pieceSum(kind byte, payload []byte) uint32 {
 	return crc32.Update(crc32.Checksum([]byte{kind}, castagnoli), castagnoli, payload)
 }
 
@@ -436,7 +434,7 @@ func (x *received) frame(from io.Reader) (kind byte, payload []byte, err error) 
 	if _, err := io.ReadFull(from, x.buf); err != nil {
 		return 0, nil, err
 	}
-	if frameSum(h[0], x.buf) != binary.LittleEndian.Uint32(h[5:]) {
+	if pieceSum(h[0], x.buf) != binary.LittleEndian.Uint32(h[5:]) {
 		return 0, nil, fmt.Errorf("%w: wrong checksum", errFormat)
 	}
 	return h[0], x.buf, nil

@@ -26,7 +26,7 @@ import (
 	"github.com/lni/dragonboat/v4/raftpb"
 	sm "github.com/lni/dragonboat/v4/statemachine"
 
-	"github.com/warrenmq/warren/cluster"
+	link "github.com/warrenmq/warren/cluster"
 	"github.com/warrenmq/warren/test/seeds"
 )
 
@@ -546,7 +546,7 @@ func (k *keeper) until(t *testing.T, what string, done func() bool) {
 // raftNode is a member: a node of the cluster, and a Raft engine above it.
 type raftNode struct {
 	number    uint64
-	node      *cluster.Node
+	node      *link.Node
 	addr      string
 	transport *Transport
 	host      *dragonboat.NodeHost
@@ -577,7 +577,7 @@ func (c *mutedConn) Close() error {
 func (n *raftNode) Dial(ctx context.Context, member uint64, purpose uint8) (net.Conn, error) {
 	p, ok := n.node.Peers().Member(member)
 	if !ok {
-		return nil, cluster.ErrUnknown
+		return nil, link.ErrUnknown
 	}
 	conn, err := n.node.Dial(ctx, p.ID, purpose)
 	if err != nil {
@@ -604,10 +604,10 @@ func newRaftNode(t *testing.T, number uint64) *raftNode {
 	t.Helper()
 	n := &raftNode{number: number, keeper: newKeeper()}
 	n.transport = NewTransport(n, slog.New(slog.DiscardHandler))
-	node, err := cluster.Open(cluster.Options{
-		Identity: cluster.Identity{Node: cluster.NodeID(100 + number), Cluster: cluster.ClusterID{1}, Boot: 1, Number: number},
+	node, err := link.Open(link.Options{
+		Identity: link.Identity{Node: link.NodeID(100 + number), Cluster: link.ClusterID{1}, Boot: 1, Number: number},
 		Secret:   []byte("secret"),
-		Accept: func(peer cluster.NodeID, _ uint64, purpose uint8, c net.Conn) {
+		Accept: func(peer link.NodeID, _ uint64, purpose uint8, c net.Conn) {
 			p, _ := n.node.Peers().Find(peer)
 			n.transport.Accept(p.Number, purpose, c)
 		}})
@@ -667,11 +667,11 @@ func TestTransportOfEngines(t *testing.T) {
 		logger.GetLogger(pkg).SetLevel(logger.CRITICAL)
 	}
 	var nodes []*raftNode
-	var book cluster.Book
+	var book link.Book
 	for number := range uint64(3) {
 		n := newRaftNode(t, number+1)
 		nodes = append(nodes, n)
-		book = book.With(cluster.Peer{ID: cluster.NodeID(101 + number), Number: number + 1, Address: n.addr})
+		book = book.With(link.Peer{ID: link.NodeID(101 + number), Number: number + 1, Address: n.addr})
 	}
 	for _, n := range nodes {
 		if err := n.node.SetPeers(book); err != nil {
