@@ -12,20 +12,22 @@ import (
 // directReply is the kind of a message between nodes that is a direct reply: the requester's name, and the message.
 const directReply = 1
 
-// home is the number of the member on which a classic queue lives.
-func (m *membership) home(q broker.NewQueue) uint64 {
-	switch _, soft := q.ID.SoftID(); {
-	case q.Home != 0:
-		return q.Home
+// home is the number of the member on which a classic queue lives, by its id and what metadata says.
+func (m *membership) home(id broker.QueueID, said uint64) uint64 {
+	switch _, soft := id.SoftID(); {
+	case said != 0:
+		return said
 	case soft:
 		return m.identity.Number
 	}
 	return 1
 }
 
+func (m *membership) homeOf(q *broker.Queue) uint64 { return m.home(q.ID, q.Home) }
+
 // proxy is the queue behind one that lives on another node; nil if it lives here.
 func (m *membership) proxy(q broker.NewQueue) queue.Queue {
-	home := m.home(q)
+	home := m.home(q.ID, q.Home)
 	if home == m.identity.Number {
 		return nil
 	}

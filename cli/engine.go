@@ -13,6 +13,7 @@ import (
 
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/config"
+	"github.com/warrenmq/warren/management"
 	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/quorum"
 	"github.com/warrenmq/warren/server"
@@ -137,6 +138,17 @@ func (r *rooms) Listen(address string, secure bool) (net.Addr, error) {
 	t := r.cfg.TLS
 	return r.server.ListenTLS(address, server.TLSFiles{Cert: t.CertFile, Key: t.KeyFile, CA: t.CAFile, Verify: t.Verify, Require: t.RequireCert})
 }
+
+// Peers are the other nodes, for the management API; nil if the node is alone.
+func (r *rooms) Peers() management.Cluster {
+	if r.member == nil {
+		return nil
+	}
+	return r.member
+}
+
+// Answer has the API answer what other nodes ask.
+func (r *rooms) Answer(api *management.API) { r.member.api.Store(api) }
 
 // Failed implements engine.
 func (r *rooms) Failed() <-chan error { return r.failed }

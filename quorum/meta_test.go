@@ -220,7 +220,7 @@ func (n *metaNode) state() string {
 	if err != nil {
 		n.Fatal(err)
 	}
-	s := string(exported) + fmt.Sprint(n.broker.Members(), n.broker.Slots())
+	s := string(exported) + fmt.Sprint(n.broker.Members(), n.broker.HasSlots())
 	for _, v := range n.broker.VHosts() {
 		for _, q := range v.Queues() {
 			s += fmt.Sprint(" ", q.Name, q.ID, q.Home)
