@@ -392,6 +392,16 @@ func (m *membership) TransferLeader(vhost, name, node string) error {
 	return m.rooms.quorum.TransferLeader(m.rooms.quorum.SlotOf(uint64(q.ID)), n)
 }
 
+func (m *membership) Grow(name string) error {
+	n := m.numberOf(name)
+	if n == 0 {
+		return &management.Refusal{Code: 404, Text: fmt.Sprintf("no member is called %s", name)}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), changeTime)
+	defer cancel()
+	return m.rooms.quorum.AddMember(ctx, n)
+}
+
 func (m *membership) Rebalance() error { return m.rooms.quorum.Rebalance() }
 
 func (m *membership) Ask(member uint64, question []byte, deadline time.Duration) ([]byte, error) {
