@@ -50,6 +50,7 @@ type membership struct {
 	meta      *quorum.Meta
 	api       atomic.Pointer[management.API]
 	changed   chan struct{} // members or slots have; one slot
+	ready     chan struct{} // closed when metadata is there
 	quit      context.CancelFunc
 	running   sync.WaitGroup
 
@@ -111,7 +112,7 @@ func (r *rooms) openCluster(raft *quorum.Options, meta *broker.Options) error {
 // to, or founds one of its own.
 func (r *rooms) openMembership() (m *membership, err error) {
 	c := r.cfg.Cluster
-	m = &membership{rooms: r, log: r.log, changed: make(chan struct{}, 1), reached: map[cluster.NodeID]bool{}, ids: map[uint64]cluster.NodeID{}}
+	m = &membership{rooms: r, log: r.log, changed: make(chan struct{}, 1), ready: make(chan struct{}), reached: map[cluster.NodeID]bool{}, ids: map[uint64]cluster.NodeID{}}
 	if m.identity, err = cluster.Start(r.db, r.cfg.NodeName); err != nil {
 		return nil, err
 	}
@@ -323,6 +324,11 @@ func (m *membership) admit(ctx context.Context, j cluster.Joiner) ([]byte, error
 	if err := json.Unmarshal(j.Request, &ask); err != nil {
 		return nil, err
 	}
+	select {
+	case <-m.ready:
+	case <-ctx.Done():
+		return nil, errors.New("this node waits for a majority of its cluster")
+	}
 	for _, x := range m.rooms.broker.Members() {
 		if x.Name == ask.Name && x.NodeID != uint64(j.Node) {
 			return nil, fmt.Errorf("there is a member of the name %s already; 'warren cluster forget %s' if it is gone for good", x.Name, x.Name)
@@ -344,7 +350,7 @@ func (m *membership) admit(ctx context.Context, j cluster.Joiner) ([]byte, error
 	if x.err != nil {
 		return nil, x.err
 	}
-	if err := m.meta.AddMember(ctx, x.number); err != nil {
+	if err := m.meta.Admit(ctx, x.number); err != nil {
 		return nil, err
 	}
 	m.stir()

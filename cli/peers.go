@@ -43,10 +43,8 @@ func (m *membership) start() error {
 	if err := m.catchUp(); err != nil {
 		return err
 	}
-	if m.identity.Number == 1 && len(r.broker.Members()) == 0 {
-		if err := m.putSelf(); err != nil {
-			return err
-		}
+	if err := m.putSelf(); err != nil { // by which the others see that this node has caught up
+		return err
 	}
 	if n := r.quorum.SlotCount(); n > 0 && !r.broker.HasSlots() { // of its time alone
 		done := make(chan error, 1)
@@ -55,6 +53,7 @@ func (m *membership) start() error {
 			return err
 		}
 	}
+	close(m.ready)
 	return m.makeSlots()
 }
 
@@ -180,9 +179,16 @@ func (m *membership) fit(ctx context.Context, members []uint64) error {
 	q := m.rooms.quorum
 	for _, n := range members {
 		if !slices.Contains(voters, n) {
-			if err := m.meta.AddMember(ctx, n); err != nil {
+			err := m.meta.Admit(ctx, n)
+			if err == nil {
+				_, err = m.meta.AddMember(ctx, n)
+			}
+			if err != nil {
 				return fmt.Errorf("metadata, member %d: %w", n, err)
 			}
+		}
+		if !m.isUp(n) { // it cannot catch up now
+			continue
 		}
 		if lacks := slices.ContainsFunc(q.Slots(), func(s quorum.SlotStatus) bool { return !slices.Contains(s.Members, n) }); lacks {
 			if err := q.AddMember(ctx, n); err != nil {

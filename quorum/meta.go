@@ -70,9 +70,10 @@ type MetaOptions struct {
 // Meta is this member's part of the metadata: a replica of shard 1, and the way of its commands there. It implements
 // broker.Log. Its methods may be called concurrently.
 type Meta struct {
-	host *dragonboat.NodeHost
-	node uint64
-	p    *metaProposer
+	host  *dragonboat.NodeHost
+	node  uint64
+	store MetaStore
+	p     *metaProposer
 }
 
 // StartMeta starts this member's replica on a host whose transport reaches the others. What the store of a founder has is
@@ -92,7 +93,7 @@ func StartMeta(host *dragonboat.NodeHost, o MetaOptions) (*Meta, error) {
 		}
 	}
 	err := host.StartOnDiskReplica(members, join, func(uint64, uint64) sm.IOnDiskStateMachine { return machine }, config.Config{
-		ReplicaID: o.Node, ShardID: metaShard,
+		ReplicaID: o.Node, ShardID: metaShard, IsNonVoting: o.Join, // until it is told that it votes
 		ElectionRTT: metaElection, HeartbeatRTT: 1, PreVote: true, CheckQuorum: true, OrderedConfigChange: true,
 		SnapshotEntries: metaSnapshot, CompactionOverhead: metaKept,
 		EntryCompressionType: config.NoCompression, SnapshotCompressionType: config.NoCompression,
@@ -100,7 +101,7 @@ func StartMeta(host *dragonboat.NodeHost, o MetaOptions) (*Meta, error) {
 	if err != nil {
 		return nil, fmt.Errorf("metadata: %w", err)
 	}
-	m := &Meta{host: host, node: o.Node, p: p}
+	m := &Meta{host: host, node: o.Node, store: o.Store, p: p}
 	if err := m.found(o.Join); err != nil {
 		_ = host.StopShard(metaShard)
 		return nil, fmt.Errorf("metadata: %w", err)
@@ -198,30 +199,59 @@ func (m *Meta) membership(ctx context.Context) (members *dragonboat.Membership, 
 	return members, err
 }
 
-// AddMember gives a new member, whose number was never used, a vote. It starts with Join then. One that is there is no
-// error.
-func (m *Meta) AddMember(ctx context.Context, number uint64) error {
-	return m.change(ctx, number, true)
-}
-
-// RemoveMember takes a member's vote away, for ever. One that is not there is no error.
-func (m *Meta) RemoveMember(ctx context.Context, number uint64) error {
-	return m.change(ctx, number, false)
-}
-
-func (m *Meta) change(ctx context.Context, number uint64, add bool) error {
-	return m.again(ctx, func(once context.Context) error {
-		members, err := m.membership(once)
-		if err != nil {
-			return err
-		}
-		if _, is := members.Nodes[number]; is == add {
+// Admit lets a new member, whose number was never used, have a replica that follows. It has no vote, so that the others can
+// go on if it never comes. One that is there is no error.
+func (m *Meta) Admit(ctx context.Context, number uint64) error {
+	return m.change(ctx, func(ctx context.Context, members *dragonboat.Membership) error {
+		_, votes := members.Nodes[number]
+		_, follows := members.NonVotings[number]
+		if votes || follows {
 			return nil
 		}
-		if add {
-			return m.host.SyncRequestAddReplica(once, metaShard, number, address(number), members.ConfigChangeID)
+		return m.host.SyncRequestAddNonVoting(ctx, metaShard, number, address(number), members.ConfigChangeID)
+	})
+}
+
+// AddMember gives a member a vote that was admitted and has proposed something, by which it is seen that it runs and has
+// caught up; with others there is nothing to do yet. added says that it has a vote.
+func (m *Meta) AddMember(ctx context.Context, number uint64) (added bool, err error) {
+	err = m.change(ctx, func(ctx context.Context, members *dragonboat.Membership) error {
+		if _, added = members.Nodes[number]; added || !m.heard(number) {
+			return nil
 		}
-		return m.host.SyncRequestDeleteReplica(once, metaShard, number, members.ConfigChangeID)
+		added = true
+		return m.host.SyncRequestAddReplica(ctx, metaShard, number, address(number), members.ConfigChangeID)
+	})
+	return added && err == nil, err
+}
+
+// heard reports whether a member has proposed something that was applied here.
+func (m *Meta) heard(number uint64) bool {
+	_, numbering := m.store.Applied()
+	origins, err := readMetaOrigins(numbering)
+	return err == nil && slices.ContainsFunc(origins, func(o metaOrigin) bool { return o.node == number })
+}
+
+// RemoveMember takes a member and its vote away, for ever. One that is not there is no error.
+func (m *Meta) RemoveMember(ctx context.Context, number uint64) error {
+	return m.change(ctx, func(ctx context.Context, members *dragonboat.Membership) error {
+		_, votes := members.Nodes[number]
+		_, follows := members.NonVotings[number]
+		if !votes && !follows {
+			return nil
+		}
+		return m.host.SyncRequestDeleteReplica(ctx, metaShard, number, members.ConfigChangeID)
+	})
+}
+
+// change changes who the members are by what step makes of who they are now, as often as it takes.
+func (m *Meta) change(ctx context.Context, step func(context.Context, *dragonboat.Membership) error) error {
+	return m.again(ctx, func(once context.Context) error {
+		members, err := m.membership(once)
+		if err == nil {
+			err = step(once, members)
+		}
+		return err
 	})
 }
 

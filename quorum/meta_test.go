@@ -205,12 +205,26 @@ func (n *metaNode) add(m *metaNode) {
 	n.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := n.meta.AddMember(ctx, m.number); err != nil {
+	if err := n.meta.Admit(ctx, m.number); err != nil {
 		n.Fatal(err)
+	}
+	if added, err := n.meta.AddMember(ctx, m.number); added || err != nil {
+		n.Fatal("a member that never ran got a vote", err)
 	}
 	m.broker.SetMember(m.number)
 	m.replica(true, MetaOptions{LeaderPatience: 400 * time.Millisecond, AnswerPatience: 1200 * time.Millisecond})
 	m.caughtUp()
+	done := make(chan error, 1)
+	m.broker.PutVHost(broker.PutVHost{Name: "/", Description: "Default virtual host"}, func(err error) { done <- err })
+	if err := <-done; err != nil {
+		n.Fatal(err)
+	}
+	for added := false; !added; {
+		var err error
+		if added, err = n.meta.AddMember(ctx, m.number); err != nil {
+			n.Fatal(err)
+		}
+	}
 }
 
 // state is the whole of the metadata, but for the index, which no two have at the same time.
