@@ -271,7 +271,7 @@ func (m *machine) run(r *round, a *answer, commands []byte, node, boot uint64) e
 		x.ordinal = ordinal
 		ordinal++
 		a.results = append(a.results, x)
-		if r != nil {
+		if r != nil && r.mine {
 			r.ops = append(r.ops, op{kind: opResult, from: len(a.results) - 1})
 		}
 	}

@@ -27,6 +27,7 @@ func (l *letters) count() int {
 
 // TestOnlyTheLeaderActs: messages expire, and dead letters leave, on one node only, and on another one when that has died.
 func TestOnlyTheLeaderActs(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	ls := c.mourners()
 	config := noLimits
@@ -66,6 +67,7 @@ func TestOnlyTheLeaderActs(t *testing.T) {
 
 // TestKeptLettersPassOn: dead letters that have not arrived when the leader dies are sent by the next one.
 func TestKeptLettersPassOn(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	ls := c.mourners()
 	config := noLimits
@@ -97,6 +99,7 @@ func TestKeptLettersPassOn(t *testing.T) {
 // TestOneIsActive: of the consumers of a queue with a single active one, on several nodes, another becomes it when the node
 // of the first dies.
 func TestOneIsActive(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	config := noLimits
 	config.SingleActive = true
@@ -119,6 +122,7 @@ func TestOneIsActive(t *testing.T) {
 // TestLimitsFollowTheLeader: a node that starts with metadata of yesterday does not change the limits of a queue; when it
 // knows all, and leads, it does.
 func TestLimitsFollowTheLeader(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	qs := c.declare(1, noLimits, nil)
 	for _, n := range c.nodes {
@@ -160,6 +164,7 @@ func TestLimitsFollowTheLeader(t *testing.T) {
 
 // TestUnknownQueuesGo: a queue that nobody's metadata knows is deleted, and one that another node has just declared is not.
 func TestUnknownQueuesGo(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	leader := c.leader(0, 1, 2, 3)
 	rest := others(leader)
