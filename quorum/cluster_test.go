@@ -187,6 +187,7 @@ func (n *node) publisherFrom(base uint64) *publisher {
 // TestThreeNodes: whatever node a client is connected to, it publishes and consumes, each message once, and in the order of
 // its publisher.
 func TestThreeNodes(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, testSlots)
 	qs := c.declare(7, noLimits, nil)
 	const each = 500
@@ -280,6 +281,7 @@ func (c *cluster) down(number uint64) {
 // TestLeaderDies: the leader is killed under load. The others go on, what its consumers held comes once more, and nothing
 // confirmed is lost.
 func TestLeaderDies(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	l, _ := c.begin(1)
 	for range 2 {
@@ -300,6 +302,7 @@ func TestLeaderDies(t *testing.T) {
 // TestLeaderCutOff: the leader is cut off under load, in each of the ways in which that can happen. The others go on; its
 // clients wait, and go on when it is back, with what they published meanwhile.
 func TestLeaderCutOff(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	l, _ := c.begin(1)
 	for _, f := range []fault{cut, lossy, stuck} {
@@ -318,6 +321,7 @@ func TestLeaderCutOff(t *testing.T) {
 // TestCutOffAndGivenUp: a node is cut off for so long that the others end its consumers. What they held comes to others,
 // once; when it is back, its consumers hear that they are none any more, and its publishers go on.
 func TestCutOffAndGivenUp(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	qs := c.declare(1, noLimits, nil)
 	leader := c.leader(0, 1, 2, 3)
@@ -365,6 +369,7 @@ func TestCutOffAndGivenUp(t *testing.T) {
 // TestNoMajority: while a node is alone, nothing is confirmed or refused, and it does not wear itself out; then everything
 // is confirmed. What it believes of the others meanwhile does not hurt them.
 func TestNoMajority(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	qs := c.declare(1, noLimits, nil)
 	leader := c.leader(0, 1, 2, 3)
@@ -424,6 +429,7 @@ func (c *cluster) snapshots() int {
 // TestBySnapshot: a follower is away until the log behind it is gone. It comes back by a snapshot, and its own clients go
 // on: what they had commanded is answered, its consumers get what they hold, and what was given to them before not again.
 func TestBySnapshot(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	l, qs := c.begin(1)
 	for i := range 2 {

@@ -12,13 +12,14 @@ import (
 // in a random order and under load. Nothing confirmed is lost, nothing comes for the first time twice or out of order, the
 // majority goes on, and in the end the replicas are equal.
 func TestFaults(t *testing.T) {
+	t.Parallel()
 	seed := seeds.Of(t)
 	rng := rand.New(rand.NewPCG(seed, 2))
 	c := newCluster(t, 1)
 	l, _ := c.begin(1)
-	steps := 14
+	steps := 6
 	if testing.Short() {
-		steps = 5
+		steps = 3
 	}
 	for range steps {
 		away := 1 + rng.Uint64N(3)

@@ -271,7 +271,7 @@ func (m *machine) run(r *round, a *answer, commands []byte, node, boot uint64) e
 		x.ordinal = ordinal
 		ordinal++
 		a.results = append(a.results, x)
-		if r != nil {
+		if r != nil && r.mine {
 			r.ops = append(r.ops, op{kind: opResult, from: len(a.results) - 1})
 		}
 	}
@@ -320,10 +320,11 @@ func (m *machine) run(r *round, a *answer, commands []byte, node, boot uint64) e
 				m.resume(r, q)
 			}
 			// What a node that starts knows of limits may be of yesterday: one that is up to date decides.
-			if k == cmdCreate && (m.leads.node == 0 || node == m.leads.node && boot == m.leads.boot) {
-				q.config = config
-				q.state.Configure(m.now, config, &m.fx)
+			if k == cmdDeclare || m.leads.node != 0 && (node != m.leads.node || boot != m.leads.boot) {
+				continue
 			}
+			q.config = config
+			q.state.Configure(m.now, config, &m.fx)
 		case cmdAttach:
 			flags, prefetch, priority, timeout := in.octet(), in.uvarint(maxUint32), in.varint(), in.varint()
 			switch {

@@ -64,6 +64,7 @@ func (c *cluster) again(number uint64) *node {
 // TestOneBecomesThree: a node that was alone, with messages and clients, gets members while it works. They have everything,
 // and any of the three may die then, the first included; who joined leads after a start of its own as well.
 func TestOneBecomesThree(t *testing.T) {
+	t.Parallel()
 	c, q, p := grown(t)
 	k := c.nodes[1].consume(q, queue.ConsumerSpec{Prefetch: 10})
 	got, ds := k.wait(10)
@@ -122,6 +123,7 @@ func TestOneBecomesThree(t *testing.T) {
 
 // TestLeavesForEver: a member that is removed has no part in anything any more, and its number does not come back.
 func TestLeavesForEver(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, testSlots)
 	qs := c.declare(1, noLimits, nil)
 	leader := c.leader(1, 1, 2, 3)
@@ -150,6 +152,7 @@ func TestLeavesForEver(t *testing.T) {
 
 // TestRebalance: leaders are spread over those that are up.
 func TestRebalance(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 6)
 	spread := func(want int, among ...uint64) {
 		t.Helper()
