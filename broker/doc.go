@@ -4,11 +4,11 @@
 // A change is a [Command], a value that one function, apply, turns into a new state in memory, always in the same way.
 // Whoever wants a change calls a method of [VHost] or [Broker], which checks what the client may do, forms the command and
 // commits it. Where there is a store, what a command has changed of the durable state joins a group of changes that is
-// written with one sync (see committer and record), and the client is answered when that is done. In a
-// cluster commands come from a log that all members share (see [Broker.Replicate]), and change something when they are applied.
-// Every such method therefore takes a done callback, and no caller may count on its
-// having run when the method returns, nor on which goroutine it runs. Soft state (exclusive queues and their bindings: they live
-// and die with a connection) is never written.
+// written with one sync (see committer and record), and the client is answered when that is done. In a cluster commands are
+// proposed to a log that all members share, and change something when they come from there (see [Broker.Replicate]). Every
+// such method therefore takes a done callback, and no caller may count on its having run when the method returns, nor on
+// which goroutine it runs. Soft state (exclusive queues and their bindings: they live and die with a connection) is never
+// written, nor proposed.
 //
 // Reading is what connections do all the time. A connection's reader opens a [Scope] of its virtual host once per batch:
 // within it topology stands still and routing takes no lock.

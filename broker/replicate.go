@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"sync/atomic"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/exchange"
@@ -447,16 +448,17 @@ func (b *Broker) DropTransient(done func()) {
 			}
 		}
 	}
-	var next func(i int)
-	next = func(i int) {
-		if i == len(list) {
+	left := new(atomic.Int64)
+	left.Store(int64(len(list)) + 1)
+	one := func(result) {
+		if left.Add(-1) == 0 {
 			done()
-			return
 		}
-		q := list[i]
-		b.commit(DeleteQueue{VHost: q.VHost.Name, Name: q.Name, ID: q.ID}, func(result) { next(i + 1) })
 	}
-	next(0)
+	for _, q := range list {
+		b.commit(DeleteQueue{VHost: q.VHost.Name, Name: q.Name, ID: q.ID}, one)
+	}
+	one(result{})
 }
 
 // recorded reports whether a queue is in the store.

@@ -52,7 +52,10 @@ func newCluster(t testing.TB, nodes int) *memoryLog {
 	l := &memoryLog{t: t}
 	for i := range nodes {
 		n := &replica{log: l, disk: &disk{TB: t, fs: storage.NewFaultFS(uint64(i) + 1)}}
-		n.options = func(o *Options) { o.Commands, o.Member = n, uint64(i)+1 }
+		n.options = func(o *Options) {
+			o.Commands, o.Member = n, uint64(i)+1
+			o.DefaultVHost = []string{"/", "other"}[i%2] // configurations may differ
+		}
 		if err := n.open(); err != nil {
 			t.Fatal(err)
 		}
@@ -611,6 +614,12 @@ func TestUnknownEntry(t *testing.T) {
 	if _, err := l.nodes[0].ApplyEntry(99, nil, [][]byte{AppendCommand(nil, Bind{Soft: true})}); err == nil {
 		t.Error("a soft command came from the log")
 	}
+	before := l.nodes[0].hard()
+	results, err := l.nodes[0].ApplyEntry(1, []byte{7}, [][]byte{AppendCommand(nil, PutVHost{Name: "again"})})
+	if len(results) > 0 || err != nil {
+		t.Errorf("an entry that was applied before has results %v, %v", results, err)
+	}
+	diff(t, l.nodes[0].hard(), before)
 }
 
 func TestDamagedCapture(t *testing.T) {
@@ -631,4 +640,138 @@ func TestDamagedCapture(t *testing.T) {
 		}
 	}
 	diff(t, l.nodes[0].hard(), before)
+}
+
+// told is a queue that tells what it is told, and that may be in use on a node that its own broker does not see.
+type told struct {
+	queue.Queue
+	tell  func(string)
+	inUse bool
+}
+
+func (q *told) Forget(w *queue.Wake) {
+	q.tell("forget")
+	q.Queue.Forget(w)
+}
+
+func (q *told) Delete(ifUnused, ifEmpty bool, w *queue.Wake, done func(uint64, error)) {
+	if q.inUse && ifUnused {
+		done(0, queue.ErrInUse)
+		return
+	}
+	q.Queue.Delete(ifUnused, ifEmpty, w, done)
+}
+
+// tell has a node's queues be told ones.
+func (n *replica) tell(heard func(NewQueue, string)) map[string]*told {
+	all := map[string]*told{}
+	made := n.NewQueue
+	n.NewQueue = func(q NewQueue) queue.Queue {
+		heard(q, "new")
+		t := &told{Queue: made(q), tell: func(what string) { heard(q, what) }}
+		all[q.VHost+q.Name] = t
+		return t
+	}
+	return all
+}
+
+// A queue that comes with the metadata of others may have the id of one that was here before: that one goes first.
+func TestRestoreForgetsFirst(t *testing.T) {
+	a, b := &replica{disk: openDisk(t, storage.NewFaultFS(1))}, &replica{disk: openDisk(t, storage.NewFaultFS(2))}
+	var heard []string
+	b.tell(func(q NewQueue, what string) {
+		heard = append(heard, fmt.Sprint(what, " ", q.Name, " ", q.ID, " of ", q.Home))
+	})
+	a.VHost("/").DeclareQueue(Actor{}, QueueDeclaration{Name: "theirs", Durable: true}, func(*Queue, *amqp.Error) {})
+	b.VHost("/").DeclareQueue(Actor{}, QueueDeclaration{Name: "mine", Durable: true}, func(*Queue, *amqp.Error) {})
+	b.take(a)
+	if want := []string{"new mine 1 of 0", "forget mine 1 of 0", "new theirs 1 of 0"}; !slices.Equal(heard, want) {
+		t.Errorf("heard %q, want %q", heard, want)
+	}
+}
+
+// Which node a queue of the cluster goes by: it expires where it lives, and an auto-delete queue stays while somebody
+// consumes on another node.
+func TestWhoDecides(t *testing.T) {
+	l := newCluster(t, 2)
+	a, b := l.nodes[0], l.nodes[1]
+	all := a.tell(func(NewQueue, string) {})
+	l.declare(a, Actor{}, QueueDeclaration{Name: "e", Arguments: args("x-expires", 3600000)})
+	l.declare(a, Actor{}, QueueDeclaration{Name: "auto", AutoDelete: true})
+	late := a.Clock.Now() + 2*3600000
+	(*expiring)(b.VHost("/").Queue("e")).Tick(late)
+	l.settle()
+	if a.VHost("/").Queue("e") == nil {
+		t.Fatal("it has expired on a node where it does not live")
+	}
+	(*expiring)(a.VHost("/").Queue("e")).Tick(late)
+	l.settle()
+	if a.VHost("/").Queue("e") != nil || b.VHost("/").Queue("e") != nil {
+		t.Error("it has not expired")
+	}
+	q := a.VHost("/").Queue("auto")
+	leave := func() {
+		var w queue.Wake
+		var id queue.ConsumerID
+		q.Attach(Consumer{Spec: queueSpec(1)}, &cancels{}, &w, func(c queue.ConsumerID, _ *amqp.Error) { id = c })
+		q.Detach(id, queue.Remove, &w, func() {})
+		w.Flush()
+		l.settle()
+	}
+	all["/auto"].inUse = true
+	leave()
+	if a.VHost("/").Queue("auto") != q || q.state != live {
+		t.Fatalf("it went while it was in use, state %d", q.state)
+	}
+	all["/auto"].inUse = false
+	leave()
+	if a.VHost("/").Queue("auto") != nil || b.VHost("/").Queue("auto") != nil {
+		t.Error("it stays")
+	}
+	l.compare()
+}
+
+// Soft state that only one node has changes nothing in what becomes of a command.
+func TestSoftIsNoReason(t *testing.T) {
+	l := newCluster(t, 2)
+	a, b := l.nodes[0], l.nodes[1]
+	me := Actor{Connection: 1}
+	fanout := exchange.Declaration{Name: "x", Type: exchange.Fanout, Durable: true}
+	l.done("exchange", func(done func(*amqp.Error)) { a.VHost("/").DeclareExchange(Actor{}, fanout, done) }, "")
+	l.declare(b, Actor{}, QueueDeclaration{Name: "q"})
+
+	// A binding to a queue that is gone when it comes, and that on one node a soft one has followed.
+	var w queue.Wake
+	var bound *amqp.Error
+	b.VHost("/").DeleteQueue(Actor{}, "q", false, false, &w, func(uint64, *amqp.Error) {})
+	b.VHost("/").Bind(Actor{}, Binding{Source: "x", Destination: "q"}, func(err *amqp.Error) { bound = err })
+	l.agree(1)
+	l.apply(a)
+	l.declare(a, me, QueueDeclaration{Name: "q", Exclusive: true})
+	if bound == nil || bound.Error() != "NOT_FOUND - no queue 'q' in vhost '/'" {
+		t.Errorf("bound to a soft queue: %v", bound)
+	}
+	l.compare()
+
+	// An exchange that is not in use, but for a soft queue on one node.
+	l.bind(a, me, "x", "q", false)
+	l.done("delete", func(done func(*amqp.Error)) { b.VHost("/").DeleteExchange(Actor{}, "x", true, done) }, "")
+	if _, ok := a.VHost("/").Exchange("x"); ok {
+		t.Error("it is still there")
+	}
+	l.compare()
+}
+
+// A queue that another one of its name replaces has that one's bindings, though they look like its own.
+func TestRestoreReplaces(t *testing.T) {
+	a, b := &replica{disk: openDisk(t, storage.NewFaultFS(1))}, &replica{disk: openDisk(t, storage.NewFaultFS(2))}
+	a.VHost("/").DeclareQueue(Actor{}, QueueDeclaration{Name: "other", Durable: true}, func(*Queue, *amqp.Error) {})
+	for _, n := range []*replica{a, b} {
+		n.VHost("/").DeclareQueue(Actor{}, QueueDeclaration{Name: "q", Durable: true}, func(*Queue, *amqp.Error) {})
+		n.VHost("/").Bind(Actor{}, Binding{Source: "amq.topic", Destination: "q"}, func(*amqp.Error) {})
+	}
+	b.take(a)
+	if list := b.VHost("/").BindingsFrom("amq.topic"); len(list) != 1 {
+		t.Errorf("bindings %v", list)
+	}
 }

@@ -154,12 +154,12 @@ func (b *Broker) Restore(r io.Reader) error {
 	if err := b.turn(); err != nil {
 		return err
 	}
-	done, err := b.become(want)
+	have, bind, err := b.leave(want)
 	if err != nil {
 		return err
 	}
-	for i := range done {
-		b.carryOut(done[i].c, &done[i].r)
+	if err := b.enter(have, want, bind); err != nil {
+		return err
 	}
 	for _, changed := range []func(){b.MembersChanged, b.SlotsChanged} {
 		if changed != nil {
@@ -175,20 +175,26 @@ type applied struct {
 	r result
 }
 
-// become changes the state in memory and the store to what is wanted.
-func (b *Broker) become(want things) (done []applied, err error) {
+// carry does what follows from commands, once no lock is held.
+func (b *Broker) carry(done []applied) {
+	for i := range done {
+		b.carryOut(done[i].c, &done[i].r)
+	}
+}
+
+// leave removes from memory what is not wanted, and returns what the store has and which bindings are to be made. It is over, and queues are
+// forgotten, before anything is made: on a node that comes from elsewhere new queues may have the ids of old ones.
+func (b *Broker) leave(want things) (have things, bind []thing, err error) {
 	t := b.committer
+	var done []applied
+	defer func() { b.carry(done) }()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	have := things{}
+	have = things{}
 	if err := t.db.Iterate([]byte(metadataPrefix), have.add); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	apply := func(c Command) *amqp.Error {
-		r := b.apply(c)
-		done = append(done, applied{c, r})
-		return r.refused
-	}
+	apply := func(c Command) { done = append(done, applied{c, b.apply(c)}) }
 	unbind, bind := rebound(have, want)
 	for _, x := range unbind {
 		apply(inverse(x.c))
@@ -200,22 +206,37 @@ func (b *Broker) become(want things) (done []applied, err error) {
 			}
 		}
 	}
+	return have, bind, nil
+}
+
+// enter makes what is wanted and not there, and writes it all down.
+func (b *Broker) enter(have, want things, bind []thing) (err error) {
+	t := b.committer
+	var done []applied
+	defer func() { b.carry(done) }()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	apply := func(c Command) *amqp.Error {
+		r := b.apply(c)
+		done = append(done, applied{c, r})
+		return r.refused
+	}
 	for _, letter := range []byte("vulptgaoxq") {
 		for _, key := range want.of(letter) {
 			if x, ok := have[key]; ok && bytes.Equal(x.value, want[key].value) {
 				continue
 			}
 			if err := mayBe(want[key].c); err != nil {
-				return nil, err
+				return err
 			}
 			if refused := apply(want[key].c); refused != nil {
-				return nil, fmt.Errorf("%q: %w", key, refused)
+				return fmt.Errorf("%q: %w", key, refused)
 			}
 		}
 	}
 	for _, x := range bind {
 		if refused := apply(x.c); refused != nil {
-			return nil, fmt.Errorf("binding %+v: %w", x.c, refused)
+			return fmt.Errorf("binding %+v: %w", x.c, refused)
 		}
 	}
 	members := map[uint64]Member{}
@@ -227,12 +248,12 @@ func (b *Broker) become(want things) (done []applied, err error) {
 	b.members = members
 	b.mu.Unlock()
 	if err := b.readCounters(t, want[countersKey].value); err != nil {
-		return nil, err
+		return err
 	}
 	t.asked = want.number(lastQueueKey)
 	b.lastQueue.Store(t.asked)
 	t.applied, t.numbering = want.number(appliedKey), want[numberingKey].value
-	return done, t.replace(have, want)
+	return t.replace(have, want)
 }
 
 // replace writes what differs. t.mu is held.

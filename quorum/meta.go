@@ -61,7 +61,7 @@ type MetaOptions struct {
 	Boot  uint64 // number of this start of it: higher than those before
 	Join  bool   // a new member, which the others have added; otherwise the founder. Of no account when it starts again
 	Store MetaStore
-	Log   *slog.Logger
+	Log   *slog.Logger // is told when nobody leads; nil: nobody is
 	// LeaderPatience is for how long nobody may lead until commands are refused, AnswerPatience for how long one may be without
 	// an outcome until whoever gave it is told. 0: 5 s, 15 s.
 	LeaderPatience, AnswerPatience time.Duration
@@ -478,6 +478,7 @@ type metaProposer struct {
 	node, boot     uint64
 	leaderPatience time.Duration
 	answerPatience time.Duration
+	log            *slog.Logger  // nil: nobody is told
 	kick           chan struct{} // one slot
 	quit, ended    chan struct{}
 
@@ -491,6 +492,7 @@ type metaProposer struct {
 	answers []func() // to be called by run
 	leader  uint64
 	seen    time.Time // when somebody led last
+	lost    bool      // nobody has for too long
 	closed  bool
 }
 
@@ -498,7 +500,7 @@ func newMetaProposer(host *dragonboat.NodeHost, o MetaOptions) *metaProposer {
 	return &metaProposer{
 		engine: host, session: host.GetNoOPSession(metaShard), node: o.Node, boot: o.Boot,
 		leaderPatience: cmp.Or(o.LeaderPatience, 5*time.Second), answerPatience: cmp.Or(o.AnswerPatience, 15*time.Second),
-		kick: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{}), seen: time.Now(),
+		log: o.Log, kick: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{}), seen: time.Now(),
 	}
 }
 
@@ -615,10 +617,20 @@ func (p *metaProposer) applied(number uint64, results []any) {
 func (p *metaProposer) look(now time.Time) (changed bool) {
 	leader, _, ok, err := p.engine.GetLeaderID(metaShard)
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if ok && err == nil {
 		changed = p.leader != leader
 		p.leader, p.seen = leader, now
+	}
+	lost := now.Sub(p.seen) >= p.leaderPatience
+	told := lost == p.lost
+	p.lost = lost
+	p.mu.Unlock()
+	switch {
+	case told || p.log == nil:
+	case lost:
+		p.log.Warn("no node leads metadata: what would change it is refused until a majority of the nodes is there and in touch")
+	default:
+		p.log.Info("metadata has a leader again", "member", leader)
 	}
 	return changed
 }
