@@ -22,7 +22,7 @@ type home struct {
 	// The reader's own.
 	wakes    queue.Wake
 	messages []queue.Message
-	numbers  []uint64
+	batch    queue.Batch
 	ranges   []queue.Range
 }
 
@@ -320,14 +320,13 @@ func (h *home) publish(s *session, id ID, r *reader, w *queue.Wake) {
 	if r.bad || len(ms) == 0 {
 		return
 	}
-	b := queue.Batch{Messages: ms}
+	b := &h.batch
+	*b = queue.Batch{Messages: ms, Numbers: b.Numbers[:0]}
 	if first > 0 {
 		b.Confirms = s
-		h.numbers = h.numbers[:0]
 		for i := range ms {
-			h.numbers = append(h.numbers, first+uint64(i))
+			b.Numbers = append(b.Numbers, first+uint64(i))
 		}
-		b.Numbers = h.numbers
 	}
 	q := h.host.o.Find(id)
 	if q == nil { // deleted, or the peer knows of it before this node does
@@ -336,8 +335,8 @@ func (h *home) publish(s *session, id ID, r *reader, w *queue.Wake) {
 		}
 		return
 	}
-	place(h.pool, len(ms), func(i int) *queue.Message { return &ms[i] }, body)
-	q.Publish(&b, w)
+	place(h.pool, ms, itself, body)
+	q.Publish(b, w)
 	if b.Pressed {
 		s.write(func(dst []byte) []byte { return appendID(append(dst, byte(repPressed)), id) })
 	}
@@ -345,7 +344,7 @@ func (h *home) publish(s *session, id ID, r *reader, w *queue.Wake) {
 		s.crowd()
 	}
 	if cap(ms) > keepItems {
-		h.messages, h.numbers = nil, nil
+		h.messages, h.batch = nil, queue.Batch{}
 	}
 }
 

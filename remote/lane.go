@@ -389,7 +389,7 @@ func (l *lane) deliver(r *reader, w *queue.Wake) {
 	if r.bad || c == nil || len(ds) == 0 {
 		return
 	}
-	place(l.pool, len(ds), func(i int) *queue.Message { return &ds[i].Message }, b)
+	place(l.pool, ds, messageOf, b)
 	if !c.offered(ds, w) {
 		release := queue.Releaser{Pool: l.pool}
 		for i := range ds {
@@ -468,6 +468,7 @@ func (l *lane) got(r *reader) {
 		a.got(queue.Offered{}, 0, false)
 		return
 	}
-	place(l.pool, 1, func(int) *queue.Message { return &o.Message }, b)
-	a.got(o, left, true)
+	one := [1]queue.Offered{o}
+	place(l.pool, one[:], messageOf, b)
+	a.got(one[0], left, true)
 }

@@ -219,10 +219,16 @@ func (q *Queue) Settle(id queue.ConsumerID, ids []queue.Range, o queue.Outcome, 
 	if len(ids) == 0 {
 		return
 	}
-	q.command(cmdSettle, w, func(dst []byte) []byte {
-		dst = append(binary.AppendUvarint(dst, uint64(id)), byte(o))
-		return appendRanges(dst, ids)
-	})
+	l := q.lane
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.up { // without a closure: they are as frequent as messages
+		from := len(l.text.list)
+		dst := binary.AppendUvarint(appendCommand(l.text.list, cmdSettle, q.id), uint64(id))
+		l.text.list = appendRanges(append(dst, byte(o)), ids)
+		l.wrote(from)
+		l.wake(w)
+	}
 }
 
 // Purge implements queue.Queue.
@@ -345,13 +351,17 @@ func (c *consumer) tell(w *queue.Wake) {
 	if c.passed < max(1, windowOf(c.window)/4) && c.octets < windowOctets/4 {
 		return
 	}
-	passed, octets := c.passed, c.octets
+	l := c.queue.lane
+	l.mu.Lock()
+	if l.up {
+		from := len(l.text.list)
+		dst := binary.AppendUvarint(appendCommand(l.text.list, cmdReady, c.queue.id), uint64(c.handle))
+		l.text.list = binary.AppendUvarint(binary.AppendUvarint(dst, uint64(c.passed)), uint64(c.octets))
+		l.wrote(from)
+		l.wake(w)
+	}
+	l.mu.Unlock()
 	c.passed, c.octets = 0, 0
-	c.queue.command(cmdReady, w, func(dst []byte) []byte {
-		dst = binary.AppendUvarint(dst, uint64(c.handle))
-		dst = binary.AppendUvarint(dst, uint64(passed))
-		return binary.AppendUvarint(dst, uint64(octets))
-	})
 }
 
 // end takes what waits for the outlet: it gets nothing more. What is settled by being handed over is handed over.

@@ -305,25 +305,28 @@ func (r *reader) err() error { return codes[r.below(byte(len(codes)))] }
 
 // place copies the bytes of messages that come one after the other in b into the pool, and sets their Refs. Each gets a
 // reference. Small ones lie together.
-func place(pool *queue.Pool, n int, message func(int) *queue.Message, b []byte) {
-	for i := 0; i < n; {
-		size := int(message(i).Ref.Len)
+func place[T any](pool *queue.Pool, list []T, message func(*T) *queue.Message, b []byte) {
+	for i := 0; i < len(list); {
+		size := int(message(&list[i]).Ref.Len)
 		end := i + 1
-		for end < n && size+int(message(end).Ref.Len) <= queue.SlabSize/4 {
-			size += int(message(end).Ref.Len)
+		for end < len(list) && size+int(message(&list[end]).Ref.Len) <= queue.SlabSize/4 {
+			size += int(message(&list[end]).Ref.Len)
 			end++
 		}
 		ref, dst := pool.Room(size, end-i)
 		copy(dst, b[:size])
 		b = b[size:]
 		for ; i < end; i++ {
-			m := message(i)
+			m := message(&list[i])
 			ref.Len = m.Ref.Len
 			m.Ref = ref
 			ref.Off += ref.Len
 		}
 	}
 }
+
+func itself(m *queue.Message) *queue.Message    { return m }
+func messageOf(o *queue.Offered) *queue.Message { return &o.Message }
 
 // AppendMessage appends a message, so that ReadMessage on another node makes the same one of it.
 func AppendMessage(dst []byte, m queue.Message, pool *queue.Pool) []byte {
@@ -339,6 +342,7 @@ func ReadMessage(b []byte, pool *queue.Pool) (m queue.Message, rest []byte, err 
 	if r.bad {
 		return queue.Message{}, nil, errFormat
 	}
-	place(pool, 1, func(int) *queue.Message { return &m }, body)
-	return m, r.b, nil
+	one := [1]queue.Message{m}
+	place(pool, one[:], itself, body)
+	return one[0], r.b, nil
 }
