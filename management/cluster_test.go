@@ -224,7 +224,7 @@ func TestAPageCostsAPage(t *testing.T) {
 	}
 	c := cluster(t, brokers...)
 	before := c.asked.Load()
-	page := c.nodes[0].client.object("/api/connections?page=3&page_size=50")
+	page := c.nodes[2].client.object("/api/connections?page=3&page_size=50")
 	if asked := c.asked.Load() - before; asked != 2 {
 		t.Error(asked, " questions")
 	}
@@ -714,6 +714,12 @@ func TestMetricsOfACluster(t *testing.T) {
 				t.Errorf("node %d has no %s", n.number, want)
 			}
 		}
+	}
+	if _, err := c.nodes[0].broker.SetGlobalParameter("cluster_name", "shop"); err != nil {
+		t.Fatal(err)
+	}
+	if text := scrape(c.nodes[0], "/metrics"); !strings.Contains(text, `rabbitmq_cluster="shop"`) {
+		t.Error("the name of the cluster is not that which was set")
 	}
 	// Each queue has its numbers on one node, and each replica is there.
 	for i, want := range [][]string{{"on-a"}, {"on-b", "q"}, {"on-c"}} {
