@@ -31,6 +31,7 @@ type meshNode struct {
 	mu     sync.Mutex // guards all below
 	down   bool       // all know that it is
 	silent bool       // it does not answer, and nobody knows yet
+	says   string     // its answer, if it is to be none
 	deeds  []string
 	fault  error
 	slots  []Slot
@@ -104,6 +105,12 @@ func (n *meshNode) Ask(member uint64, question []byte, deadline time.Duration) (
 	m := n.nodes[member-1]
 	if down, silent := m.away(); down || silent || deadline <= 0 {
 		return nil, errSilent
+	}
+	m.mu.Lock()
+	says := m.says
+	m.mu.Unlock()
+	if says != "" {
+		return []byte(says), nil
 	}
 	answer := m.api.Answer(slices.Clone(question))
 	if len(answer) > MaxAnswer {
@@ -191,6 +198,10 @@ func TestListsHaveWhatAllNodesHave(t *testing.T) {
 			t.Error("ann sees ", got)
 		}
 	}
+	_, _, inShop := c.nodes[0].client.do("GET", "/api/connections?columns=vhost", "", "x-vhost", "shop")
+	if want := `[{"vhost":"shop"},{"vhost":"shop"},{"vhost":"shop"}]`; inShop != want {
+		t.Error("by the header: ", inShop)
+	}
 	nodes := map[string]bool{}
 	for _, item := range c.nodes[1].client.get("/api/connections?columns=node").([]any) {
 		if len(item.(map[string]any)) != 1 {
@@ -269,6 +280,20 @@ func TestWhoDoesNotAnswerIsLeftOut(t *testing.T) {
 	}
 }
 
+// What is no answer counts as none.
+func TestAnswersThatAreNone(t *testing.T) {
+	c := clients(t)
+	for _, says := range []string{"\x00", "\x00{}", "\x00null", "\x00nonsense", "\x01nonsense", "\x02short", "\x02idididid\x00\x00\x00\x02"} {
+		c.nodes[1].set(func() { c.nodes[1].says = says })
+		if got := ports(c.nodes[0].client.get("/api/connections")); !slices.Equal(got, []int{11, 31, 12, 32}) {
+			t.Errorf("%q: %v", says, got)
+		}
+		if status, _, _ := c.nodes[0].client.do("GET", "/api/connections/127.0.0.1:21%20-%3E%20127.0.0.1:5672", ""); status != 404 {
+			t.Errorf("%q: %d", says, status)
+		}
+	}
+}
+
 func TestNodesShowThemselves(t *testing.T) {
 	c := clients(t)
 	c.nodes[1].broker.alarms = []Alarm{{"memory"}}
@@ -300,6 +325,9 @@ func TestAConnectionIsFoundWhereverItIs(t *testing.T) {
 	const path, other = "/api/connections/127.0.0.1:21%20-%3E%20127.0.0.1:5672", "/api/connections/127.0.0.1:32%20-%3E%20127.0.0.1:5672"
 	if one := first.object(path); one["node"] != "warren@b" || one["peer_port"] != 21.0 {
 		t.Error(one)
+	}
+	if status, _, text := first.do("HEAD", path, ""); status != 200 || text != "" {
+		t.Error("HEAD: ", status, text)
 	}
 	if one := first.object("/api/channels/127.0.0.1:21%20-%3E%20127.0.0.1:5672%20(1)"); one["node"] != "warren@b" || len(one["consumer_details"].([]any)) != 1 {
 		t.Error(one)
