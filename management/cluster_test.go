@@ -250,6 +250,15 @@ func TestAPageCostsAPage(t *testing.T) {
 	}
 }
 
+// An item that goes while a list is told is not counted.
+func TestWhatHasGoneIsNotTold(t *testing.T) {
+	l, to := rows{all: 3, rows: []row{{name: "a"}, {name: "b"}, {name: "c"}}}, reply{first: 2}
+	l.reply(&to, func(r row) (any, bool) { return r.name, r.name != "b" })
+	if len(to.Rows) != 1 || to.Rows[0].Name != "a" || to.Filtered != 2 || to.All != 3 {
+		t.Error(to)
+	}
+}
+
 func TestWhoDoesNotAnswerIsLeftOut(t *testing.T) {
 	c := clients(t)
 	c.nodes[1].set(func() { c.nodes[1].silent = true })
