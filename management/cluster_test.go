@@ -427,6 +427,17 @@ func TestQueuesAreToldOfByTheirHomes(t *testing.T) {
 			t.Error(asked, " questions")
 		}
 	}
+	// Nobody is asked for consumers that are not wanted.
+	for path, want := range map[string]int64{"q": 2, "q?columns=name": 0, "q?disable_stats=true": 0, "on-a?columns=name": 0, "on-b?columns=name": 2, "on-b?disable_stats=true": 2} {
+		before := c.asked.Load()
+		if c.nodes[0].client.object("/api/queues/%2F/" + path); c.asked.Load()-before != want {
+			t.Errorf("%s: %d questions, want %d", path, c.asked.Load()-before, want)
+		}
+	}
+	r := c.nodes[1].api.do(&question{Method: "GET", Path: "/api/queues", Query: "columns=name", User: User{"guest", []string{"administrator"}}, Rows: true})
+	if len(r.Rows) != 1 || len(r.Consumers) != 0 {
+		t.Error(len(r.Rows), " rows, ", len(r.Consumers), " consumers")
+	}
 	if status, _, _ := c.nodes[0].client.do("GET", "/api/queues/%2F/none", ""); status != 404 {
 		t.Error(status)
 	}
