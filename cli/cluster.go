@@ -430,6 +430,8 @@ func purpose(protocol string) string {
 		return "HTTP API"
 	case "http/prometheus":
 		return "Prometheus exporter API over HTTP"
+	case "clustering":
+		return "inter-node communication"
 	}
 	return protocol
 }

@@ -497,6 +497,26 @@ func TestDeclareOnAnotherNode(t *testing.T) {
 	}
 }
 
+// Who is asked by a member asks nobody, whatever it is.
+func TestAQuestionIsNotPassedOn(t *testing.T) {
+	c := spread(t)
+	for _, one := range []struct {
+		method, path, body string
+		status             int
+	}{
+		{"PUT", "/api/queues/%2F/new", `{"node":"warren@c"}`, 400}, {"GET", "/api/nodes/warren@c", "", 404}, {"GET", "/api/healthchecks/node/warren@c", "", 404},
+		{"GET", "/api/nodes", "", 200}, {"GET", "/api/overview", "", 200}, {"GET", "/api/queues", "", 200}, {"GET", "/api/queues/%2F/on-c", "", 404}, {"GET", "/api/vhosts", "", 200},
+		{"GET", "/api/connections", "", 200}, {"GET", "/api/connections/none", "", 404}, {"GET", "/api/channels/none", "", 404}, {"GET", "/api/consumers", "", 200},
+		{"GET", "/api/health/checks/alarms", "", 200}, {"GET", "/api/warren/cluster", "", 200}, {"POST", "/api/rebalance/queues", "", 204},
+		{"DELETE", "/api/connections/username/ann", "", 204},
+	} {
+		r := c.nodes[0].api.do(&question{Method: one.method, Path: one.path, Body: []byte(one.body), User: User{"guest", []string{"administrator"}}})
+		if r.Status != one.status || c.asked.Load() != 0 {
+			t.Errorf("%s %s: %d %s, %d questions", one.method, one.path, r.Status, r.Body, c.asked.Load())
+		}
+	}
+}
+
 func TestAnOverviewAddsUp(t *testing.T) {
 	c := spread(t)
 	for i, n := range c.nodes {
