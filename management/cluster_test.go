@@ -599,6 +599,8 @@ func TestChecksOfACluster(t *testing.T) {
 	u := c.nodes[0].broker.queues[3].Quorum
 	u.Online = []string{"warren@a", "warren@b"}
 	check("node-is-quorum-critical", 503, `"queues":[{"name":"q","readable_name":"queue 'q' in vhost '/'","virtual_host":"/","type":"rabbit_quorum_queue"}]`)
+	u.Members, u.Online = []string{"warren@b", "warren@c"}, []string{"warren@b"}
+	check("node-is-quorum-critical", 200, "ok") // it has no replica
 	u.Leader = ""
 	check("quorum-queues-without-elected-leaders/all-vhosts", 503, `"reason":"Detected quorum queues without an elected leader"`)
 	check("quorum-queues-without-elected-leaders/vhost/%2F/pattern/%5Eq", 503, `"name":"q"`)
