@@ -205,57 +205,66 @@ func awaitMembers(use string, rabbit bool) deed {
 			if err != nil || count < 1 {
 				return &failure{code: exitData, text: fmt.Sprintf("%q is no number of members", args[0])}
 			}
-			seconds := float64(awaitTime)
-			if d.cmd.Flags().Changed("timeout") {
-				seconds = d.client.timeout
-			}
-			d.client.timeout = 5 // of each attempt
+			seconds := d.patience(awaitTime)
 			if d.rabbit && !d.quiet && !d.silent {
 				fmt.Fprintf(d.out, "Will wait for at least %d nodes to join the cluster. Timeout: %g seconds.\n", count, seconds)
 			}
-			ctx := d.cmd.Context()
-			if seconds > 0 {
-				bound, cancel := context.WithTimeout(ctx, time.Duration(seconds*float64(time.Second)))
-				defer cancel()
-				ctx = bound
-			}
-			return d.await(ctx, count)
+			return d.until(seconds, func() error { return d.membersUp(count) })
 		}}
 }
 
-// await asks until enough members are up or ctx ends. A node that does not answer yet is asked again.
-func (d *deed) await(ctx context.Context, count int) error {
-	last := &failure{code: exitTemporary, text: "the cluster was not asked in time"}
+// patience is how long a command waits in all, in seconds: what --timeout says, or else what is usual. Each attempt has less.
+func (d *deed) patience(usual float64) float64 {
+	seconds := usual
+	if d.cmd.Flags().Changed("timeout") {
+		seconds = d.client.timeout
+	}
+	d.client.timeout = 5
+	return seconds
+}
+
+// until tries again and again, while what is wanted is not yet so or the node does not answer; 0 seconds are no bound.
+func (d *deed) until(seconds float64, try func() error) error {
+	ctx := d.cmd.Context()
+	if seconds > 0 {
+		bound, cancel := context.WithTimeout(ctx, time.Duration(seconds*float64(time.Second)))
+		defer cancel()
+		ctx = bound
+	}
 	for {
-		var nodes []struct {
-			Name    string `json:"name"`
-			Running bool   `json:"running"`
-		}
-		err := d.client.call(d.program, d.cmd, "GET", []string{"nodes"}, url.Values{"columns": {"name,running"}}, nil, &nodes)
-		switch f, _ := err.(*failure); {
-		case err == nil:
-			var up []string
-			for _, n := range nodes {
-				if n.Running {
-					up = append(up, n.Name)
-				}
-			}
-			if len(up) >= count {
-				return nil
-			}
-			last = &failure{code: exitTemporary, text: fmt.Sprintf("%d of %d members are up: %s", len(up), count, strings.Join(up, ", ")), remedy: "'warren cluster status' shows who is missing."}
-		case f == nil || f.code != exitUnavailable && f.code != exitTemporary:
+		err := try()
+		f, _ := err.(*failure)
+		if f == nil || f.code != exitUnavailable && f.code != exitTemporary {
 			return err
-		default:
-			last = f
 		}
 		select {
 		case <-ctx.Done():
-			last.code = exitTemporary
-			return last
+			f.code = exitTemporary
+			return f
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
+}
+
+// membersUp fails for the moment while fewer members are up.
+func (d *deed) membersUp(count int) error {
+	var nodes []struct {
+		Name    string `json:"name"`
+		Running bool   `json:"running"`
+	}
+	if err := d.client.call(d.program, d.cmd, "GET", []string{"nodes"}, url.Values{"columns": {"name,running"}}, nil, &nodes); err != nil {
+		return err
+	}
+	var up []string
+	for _, n := range nodes {
+		if n.Running {
+			up = append(up, n.Name)
+		}
+	}
+	if len(up) >= count {
+		return nil
+	}
+	return &failure{code: exitTemporary, text: fmt.Sprintf("%d of %d members are up: %s", len(up), count, strings.Join(up, ", ")), remedy: "'warren cluster status' shows who is missing."}
 }
 
 func checkCritical(use string, rabbit bool) deed {
@@ -264,34 +273,53 @@ func checkCritical(use string, rabbit bool) deed {
 		example: "  warren cluster critical --url http://node-a:15672 && stop-it",
 		do: func(d *deed, _ []string) error {
 			d.banner("Checking if the node is critical for quorum of any quorum queues")
-			var answer struct {
-				Reason string `json:"reason"`
-			}
-			err := d.client.call(d.program, d.cmd, "GET", []string{"health", "checks", "node-is-quorum-critical"}, nil, nil, &answer)
-			if f, ok := err.(*failure); ok && f.code == exitUnavailable && len(f.body) > 0 {
-				var failed struct {
-					Reason string `json:"reason"`
-					Queues []struct {
-						Name string `json:"readable_name"`
-					} `json:"queues"`
-				}
-				if json.Unmarshal(f.body, &failed) == nil && failed.Reason != "" {
-					lines := []string{failed.Reason}
-					for i, q := range failed.Queues {
-						if i == maxCritical {
-							lines = append(lines, fmt.Sprintf("  and %d more", len(failed.Queues)-i))
-							break
-						}
-						lines = append(lines, "  "+q.Name)
-					}
-					f.text, f.remedy = strings.Join(lines, "\n"), "Wait until the other members are up again: 'warren cluster status'."
-				}
-			}
+			err := d.critical()
 			if err == nil && d.rabbit && !d.quiet && !d.silent {
 				fmt.Fprintln(d.out, "Node reported no quorum queues with minimum quorum")
 			}
 			return err
 		}}
+}
+
+// critical fails, and names the queues, while quorum queues need the node.
+func (d *deed) critical() error {
+	err := d.client.call(d.program, d.cmd, "GET", []string{"health", "checks", "node-is-quorum-critical"}, nil, nil, nil)
+	f, ok := err.(*failure)
+	if !ok || f.code != exitUnavailable || len(f.body) == 0 {
+		return err
+	}
+	var failed struct {
+		Reason string `json:"reason"`
+		Queues []struct {
+			Name string `json:"readable_name"`
+		} `json:"queues"`
+	}
+	if json.Unmarshal(f.body, &failed) == nil && failed.Reason != "" {
+		lines := []string{failed.Reason}
+		for i, q := range failed.Queues {
+			if i == maxCritical {
+				lines = append(lines, fmt.Sprintf("  and %d more", len(failed.Queues)-i))
+				break
+			}
+			lines = append(lines, "  "+q.Name)
+		}
+		f.text, f.remedy = strings.Join(lines, "\n"), "Wait until the other members are up again: 'warren cluster status'."
+	}
+	return f
+}
+
+// quorumTime is how long members of quorum queues are waited for if nothing is said, in seconds, as in RabbitMQ's tool.
+const quorumTime = 120
+
+// ctlAwaitQuorum waits until the node may stop, as scripts do that restart a cluster one by one.
+func ctlAwaitQuorum() deed {
+	return ctl("await_online_quorum_plus_one", cobra.NoArgs, false, func(d *deed, _ []string) error {
+		seconds := d.patience(quorumTime)
+		if !d.quiet && !d.silent {
+			fmt.Fprintf(d.out, "Will wait for a quorum + 1 of nodes to be online for all quorum queues for %g seconds...\n", seconds)
+		}
+		return d.until(seconds, d.critical)
+	})
 }
 
 // maxCritical is how many queues a failed check names.
@@ -402,6 +430,8 @@ func purpose(protocol string) string {
 		return "HTTP API"
 	case "http/prometheus":
 		return "Prometheus exporter API over HTTP"
+	case "clustering":
+		return "inter-node communication"
 	}
 	return protocol
 }

@@ -156,6 +156,8 @@ func TestWhatCommandsOfAClusterSend(t *testing.T) {
 		{"grow warren@b even --vhost-pattern a.* --errors-only", 0, `POST queues/quorum/replicas/on/warren@b/grow {"strategy":"even"}`, "Growing even quorum queues on warren@b ...\n"},
 		{"queue shrink warren@b", 0, "DELETE queues/quorum/replicas/on/warren@b/shrink", ""},
 		{"shrink warren@b -s", 0, "DELETE queues/quorum/replicas/on/warren@b/shrink", ""},
+		{"add_member q warren@b -q", 0, `POST queues/quorum/%2F/q/replicas/add {"node":"warren@b"}`, ""},
+		{"delete_member q warren@b -q", 0, `DELETE queues/quorum/%2F/q/replicas/delete {"node":"warren@b"}`, ""},
 		{"queue rebalance", 0, "POST rebalance/queues", ""},
 		{"rebalance quorum -q", 0, "POST rebalance/queues", ""},
 		{"rebalance odd -q", 65, "", ""},
@@ -212,6 +214,25 @@ func TestACriticalNode(t *testing.T) {
 		if code != exitUnavailable || !strings.Contains(err, "There are quorum queues\n  queue 'q' in vhost '/'\n  queue 'r' in vhost '/'\n") {
 			t.Error(args, code, err)
 		}
+	}
+}
+
+func TestAwaitQuorum(t *testing.T) {
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if asked.Add(1) < 3 {
+			w.WriteHeader(503)
+			w.Write([]byte(`{"status":"failed","reason":"not yet","queues":[]}`))
+			return
+		}
+		w.Write([]byte(`{"status":"ok"}`))
+	}))
+	defer server.Close()
+	if code, _, err := command(t, server.URL, nil, "await_online_quorum_plus_one", "-t", "0.1"); code != exitTemporary || !strings.Contains(err, "not yet") {
+		t.Error(code, err)
+	}
+	if code, out, err := command(t, server.URL, nil, "await_online_quorum_plus_one", "-q"); code != 0 || out+err != "" {
+		t.Error(code, out, err)
 	}
 }
 

@@ -76,7 +76,16 @@ func (p *program) ctlDeeds() []*cobra.Command {
 		setGlobalParameter("set_global_parameter NAME VALUE", true), clearGlobalParameter("clear_global_parameter NAME", true),
 		purgeQueue("purge_queue QUEUE", true), deleteQueue("delete_queue QUEUE", true),
 		forget("forget_cluster_node NODE", true), awaitMembers("await_online_nodes COUNT", true), checkCritical("check_if_node_is_quorum_critical", true),
+		ctlAwaitQuorum(),
 		grow("grow NODE STRATEGY", true), shrink("shrink NODE", true), rebalance("rebalance TYPE", true), transferLeader("transfer_leadership QUEUE NODE", true),
+		ctl("add_member QUEUE NODE", two, true, func(d *deed, args []string) error {
+			d.banner("Adding a replica for queue %s on node %s", args[0], args[1])
+			return d.ask("POST", []string{"queues", "quorum", d.vhost, args[0], "replicas", "add"}, map[string]any{"node": args[1]}, nil, d.inVHost("queue %q", args[0]))
+		}),
+		ctl("delete_member QUEUE NODE", two, true, func(d *deed, args []string) error {
+			d.banner("Removing a replica of queue %s on node %s", args[0], args[1])
+			return d.ask("DELETE", []string{"queues", "quorum", d.vhost, args[0], "replicas", "delete"}, map[string]any{"node": args[1]}, nil, d.inVHost("queue %q", args[0]))
+		}),
 		exportDefinitions("export_definitions [FILE]", true), importDefinitions("import_definitions [FILE]", true),
 	}
 	var list []*cobra.Command

@@ -20,7 +20,7 @@ import (
 // askTime is left out.
 
 const (
-	// askTime is how long the members have for an answer.
+	// askTime is how long the members have for an answer, or a part of it.
 	askTime = 2 * time.Second
 	// keepTime is how long the rest of an answer too large for one message is kept for who asked, and maxKept how many octets of such.
 	keepTime = 10 * time.Second
@@ -156,8 +156,7 @@ func (a *API) others(r *request, q question) []heard {
 
 // ask asks one member; nil: it did not answer.
 func (a *API) ask(m Member, q question) *reply {
-	until := time.Now().Add(a.askTime)
-	text, err := a.askAll(m, append([]byte{askRequest}, encode(q)...), until)
+	text, err := a.askAll(m, append([]byte{askRequest}, encode(q)...))
 	var answer reply
 	if err == nil {
 		err = json.Unmarshal(text, &answer)
@@ -172,9 +171,9 @@ func (a *API) ask(m Member, q question) *reply {
 	return &answer
 }
 
-// askAll fetches all parts of an answer.
-func (a *API) askAll(m Member, text []byte, until time.Time) ([]byte, error) {
-	answer, err := a.Peers.Ask(m.Number, text, time.Until(until))
+// askAll fetches all parts of an answer. Each may take askTime: a list of 100,000 queues is many, and comes while there is progress.
+func (a *API) askAll(m Member, text []byte) ([]byte, error) {
+	answer, err := a.Peers.Ask(m.Number, text, a.askTime)
 	if err != nil {
 		return nil, err
 	}
@@ -189,7 +188,7 @@ func (a *API) askAll(m Member, text []byte, until time.Time) ([]byte, error) {
 		id, parts := answer[:8], binary.BigEndian.Uint32(answer[8:12])
 		answer = slices.Clone(answer[12:])
 		for n := uint32(1); n < parts; n++ {
-			part, err := a.Peers.Ask(m.Number, binary.BigEndian.AppendUint32(append([]byte{askPart}, id...), n), time.Until(until))
+			part, err := a.Peers.Ask(m.Number, binary.BigEndian.AppendUint32(append([]byte{askPart}, id...), n), a.askTime)
 			if err != nil {
 				return nil, err
 			}

@@ -31,6 +31,7 @@ type meshNode struct {
 	mu     sync.Mutex // guards all below
 	down   bool       // all know that it is
 	silent bool       // it does not answer, and nobody knows yet
+	says   string     // its answer, if it is to be none
 	deeds  []string
 	fault  error
 	slots  []Slot
@@ -104,6 +105,12 @@ func (n *meshNode) Ask(member uint64, question []byte, deadline time.Duration) (
 	m := n.nodes[member-1]
 	if down, silent := m.away(); down || silent || deadline <= 0 {
 		return nil, errSilent
+	}
+	m.mu.Lock()
+	says := m.says
+	m.mu.Unlock()
+	if says != "" {
+		return []byte(says), nil
 	}
 	answer := m.api.Answer(slices.Clone(question))
 	if len(answer) > MaxAnswer {
@@ -191,6 +198,10 @@ func TestListsHaveWhatAllNodesHave(t *testing.T) {
 			t.Error("ann sees ", got)
 		}
 	}
+	_, _, inShop := c.nodes[0].client.do("GET", "/api/connections?columns=vhost", "", "x-vhost", "shop")
+	if want := `[{"vhost":"shop"},{"vhost":"shop"},{"vhost":"shop"}]`; inShop != want {
+		t.Error("by the header: ", inShop)
+	}
 	nodes := map[string]bool{}
 	for _, item := range c.nodes[1].client.get("/api/connections?columns=node").([]any) {
 		if len(item.(map[string]any)) != 1 {
@@ -224,7 +235,7 @@ func TestAPageCostsAPage(t *testing.T) {
 	}
 	c := cluster(t, brokers...)
 	before := c.asked.Load()
-	page := c.nodes[0].client.object("/api/connections?page=3&page_size=50")
+	page := c.nodes[2].client.object("/api/connections?page=3&page_size=50")
 	if asked := c.asked.Load() - before; asked != 2 {
 		t.Error(asked, " questions")
 	}
@@ -236,6 +247,15 @@ func TestAPageCostsAPage(t *testing.T) {
 	r = *c.nodes[1].api.do(&q)
 	if len(r.Rows) != 150 || r.Filtered != 200 || r.All != 200 {
 		t.Error(len(r.Rows), r.Filtered, r.All)
+	}
+}
+
+// An item that goes while a list is told is not counted.
+func TestWhatHasGoneIsNotTold(t *testing.T) {
+	l, to := rows{all: 3, rows: []row{{name: "a"}, {name: "b"}, {name: "c"}}}, reply{first: 2}
+	l.reply(&to, func(r row) (any, bool) { return r.name, r.name != "b" })
+	if len(to.Rows) != 1 || to.Rows[0].Name != "a" || to.Filtered != 2 || to.All != 3 {
+		t.Error(to)
 	}
 }
 
@@ -266,6 +286,20 @@ func TestWhoDoesNotAnswerIsLeftOut(t *testing.T) {
 	}
 	if status, _, _ := c.nodes[0].client.do("GET", "/api/nodes/warren@d", ""); status != 404 {
 		t.Error(status)
+	}
+}
+
+// What is no answer counts as none.
+func TestAnswersThatAreNone(t *testing.T) {
+	c := clients(t)
+	for _, says := range []string{"\x00", "\x00{}", "\x00null", "\x00nonsense", "\x01nonsense", "\x02short", "\x02idididid\x00\x00\x00\x02"} {
+		c.nodes[1].set(func() { c.nodes[1].says = says })
+		if got := ports(c.nodes[0].client.get("/api/connections")); !slices.Equal(got, []int{11, 31, 12, 32}) {
+			t.Errorf("%q: %v", says, got)
+		}
+		if status, _, _ := c.nodes[0].client.do("GET", "/api/connections/127.0.0.1:21%20-%3E%20127.0.0.1:5672", ""); status != 404 {
+			t.Errorf("%q: %d", says, status)
+		}
 	}
 }
 
@@ -300,6 +334,9 @@ func TestAConnectionIsFoundWhereverItIs(t *testing.T) {
 	const path, other = "/api/connections/127.0.0.1:21%20-%3E%20127.0.0.1:5672", "/api/connections/127.0.0.1:32%20-%3E%20127.0.0.1:5672"
 	if one := first.object(path); one["node"] != "warren@b" || one["peer_port"] != 21.0 {
 		t.Error(one)
+	}
+	if status, _, text := first.do("HEAD", path, ""); status != 200 || text != "" {
+		t.Error("HEAD: ", status, text)
 	}
 	if one := first.object("/api/channels/127.0.0.1:21%20-%3E%20127.0.0.1:5672%20(1)"); one["node"] != "warren@b" || len(one["consumer_details"].([]any)) != 1 {
 		t.Error(one)
@@ -390,6 +427,17 @@ func TestQueuesAreToldOfByTheirHomes(t *testing.T) {
 			t.Error(asked, " questions")
 		}
 	}
+	// Nobody is asked for consumers that are not wanted.
+	for path, want := range map[string]int64{"q": 2, "q?columns=name": 0, "q?disable_stats=true": 0, "on-a?columns=name": 0, "on-b?columns=name": 2, "on-b?disable_stats=true": 2} {
+		before := c.asked.Load()
+		if c.nodes[0].client.object("/api/queues/%2F/" + path); c.asked.Load()-before != want {
+			t.Errorf("%s: %d questions, want %d", path, c.asked.Load()-before, want)
+		}
+	}
+	r := c.nodes[1].api.do(&question{Method: "GET", Path: "/api/queues", Query: "columns=name", User: User{"guest", []string{"administrator"}}, Rows: true})
+	if len(r.Rows) != 1 || len(r.Consumers) != 0 {
+		t.Error(len(r.Rows), " rows, ", len(r.Consumers), " consumers")
+	}
 	if status, _, _ := c.nodes[0].client.do("GET", "/api/queues/%2F/none", ""); status != 404 {
 		t.Error(status)
 	}
@@ -446,6 +494,26 @@ func TestDeclareOnAnotherNode(t *testing.T) {
 	}
 	if status, _, text := c.nodes[0].client.do("PUT", "/api/queues/%2F/new", `{"node":"warren@d"}`); status != 400 || !strings.Contains(text, "not a cluster member") {
 		t.Error(status, text)
+	}
+}
+
+// Who is asked by a member asks nobody, whatever it is.
+func TestAQuestionIsNotPassedOn(t *testing.T) {
+	c := spread(t)
+	for _, one := range []struct {
+		method, path, body string
+		status             int
+	}{
+		{"PUT", "/api/queues/%2F/new", `{"node":"warren@c"}`, 400}, {"GET", "/api/nodes/warren@c", "", 404}, {"GET", "/api/healthchecks/node/warren@c", "", 404},
+		{"GET", "/api/nodes", "", 200}, {"GET", "/api/overview", "", 200}, {"GET", "/api/queues", "", 200}, {"GET", "/api/queues/%2F/on-c", "", 404}, {"GET", "/api/vhosts", "", 200},
+		{"GET", "/api/connections", "", 200}, {"GET", "/api/connections/none", "", 404}, {"GET", "/api/channels/none", "", 404}, {"GET", "/api/consumers", "", 200},
+		{"GET", "/api/health/checks/alarms", "", 200}, {"GET", "/api/warren/cluster", "", 200}, {"POST", "/api/rebalance/queues", "", 204},
+		{"DELETE", "/api/connections/username/ann", "", 204},
+	} {
+		r := c.nodes[0].api.do(&question{Method: one.method, Path: one.path, Body: []byte(one.body), User: User{"guest", []string{"administrator"}}})
+		if r.Status != one.status || c.asked.Load() != 0 {
+			t.Errorf("%s %s: %d %s, %d questions", one.method, one.path, r.Status, r.Body, c.asked.Load())
+		}
 	}
 }
 
@@ -531,6 +599,8 @@ func TestChecksOfACluster(t *testing.T) {
 	u := c.nodes[0].broker.queues[3].Quorum
 	u.Online = []string{"warren@a", "warren@b"}
 	check("node-is-quorum-critical", 503, `"queues":[{"name":"q","readable_name":"queue 'q' in vhost '/'","virtual_host":"/","type":"rabbit_quorum_queue"}]`)
+	u.Members, u.Online = []string{"warren@b", "warren@c"}, []string{"warren@b"}
+	check("node-is-quorum-critical", 200, "ok") // it has no replica
 	u.Leader = ""
 	check("quorum-queues-without-elected-leaders/all-vhosts", 503, `"reason":"Detected quorum queues without an elected leader"`)
 	check("quorum-queues-without-elected-leaders/vhost/%2F/pattern/%5Eq", 503, `"name":"q"`)
@@ -714,6 +784,12 @@ func TestMetricsOfACluster(t *testing.T) {
 				t.Errorf("node %d has no %s", n.number, want)
 			}
 		}
+	}
+	if _, err := c.nodes[0].broker.SetGlobalParameter("cluster_name", "shop"); err != nil {
+		t.Fatal(err)
+	}
+	if text := scrape(c.nodes[0], "/metrics"); !strings.Contains(text, `rabbitmq_cluster="shop"`) {
+		t.Error("the name of the cluster is not that which was set")
 	}
 	// Each queue has its numbers on one node, and each replica is there.
 	for i, want := range [][]string{{"on-a"}, {"on-b", "q"}, {"on-c"}} {

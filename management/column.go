@@ -51,6 +51,15 @@ func columnsOf(parameter string) *columns {
 	return tree
 }
 
+// has says whether a member is wanted.
+func (c *columns) has(name string) bool {
+	if c == nil {
+		return true
+	}
+	_, wanted := c.members[name]
+	return wanted
+}
+
 // encode appends v as JSON, pruned to the columns.
 func (c *columns) encode(dst []byte, v any) []byte {
 	if c == nil {

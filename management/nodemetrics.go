@@ -11,7 +11,7 @@ func (a *API) identity(e *exposition, endpoint string) {
 		"rabbitmq_version", a.RabbitMQVersion, "prometheus_plugin_version", a.RabbitMQVersion, "prometheus_client_version", "none",
 		"erlang_version", goNumber(), "product_version", a.ProductVersion, "product_name", a.Product)
 	e.one("rabbitmq_identity_info", untyped, "Names of the node and of its cluster", 1,
-		"rabbitmq_node", a.Node, "rabbitmq_cluster", a.Cluster, "rabbitmq_cluster_permanent_id", a.ClusterID, "rabbitmq_endpoint", endpoint)
+		"rabbitmq_node", a.Node, "rabbitmq_cluster", a.cluster(), "rabbitmq_cluster_permanent_id", a.ClusterID, "rabbitmq_endpoint", endpoint)
 }
 
 // numbers asks the broker once for what a scrape needs of the whole node: it may have to add up over all queues.

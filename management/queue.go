@@ -248,7 +248,7 @@ func (a *API) queues(r *request, full bool) {
 		}
 	}
 	consumers := map[[2]string][]consumerView{}
-	if full {
+	if full && q.columns.has("consumer_details") {
 		for _, c := range a.consumers(r, others, func(c *Consumer) bool { return sees(c.VHost) }) {
 			key := [2]string{c.Queue.VHost, c.Queue.Name}
 			consumers[key] = append(consumers[key], c)
@@ -277,12 +277,21 @@ func (a *API) oneQueue(r *request) {
 		a.missing(r.w)
 		return
 	}
-	others := a.others(r, r.asks(http.MethodGet))
-	consumers := a.consumers(r, others, func(c *Consumer) bool { return c.VHost == queue.VHost && c.Queue == queue.Name })
+	p := r.URL.Query()
+	columns := columnsOf(p.Get("columns"))
+	inFull := p.Get("disable_stats") != "true" && columns.has("consumer_details")
+	var others []heard
+	if inFull || !a.holds(&queue) {
+		others = a.others(r, r.asks(http.MethodGet))
+	}
+	var consumers []consumerView
+	if inFull {
+		consumers = a.consumers(r, others, func(c *Consumer) bool { return c.VHost == queue.VHost && c.Queue == queue.Name })
+	}
 	if tells := a.teller(r, others); !tells(&queue) {
 		for _, one := range others {
 			if one.Name == queue.Home && one.reply != nil && one.Status == http.StatusOK {
-				one.Body = withConsumers(one.Body, consumers, columnsOf(r.URL.Query().Get("columns")))
+				one.Body = withConsumers(one.Body, consumers, columns)
 				one.pass(r.w)
 				return
 			}
@@ -290,7 +299,7 @@ func (a *API) oneQueue(r *request) {
 		a.missing(r.w)
 		return
 	}
-	if p := r.URL.Query(); p.Get("disable_stats") == "true" {
+	if p.Get("disable_stats") == "true" {
 		if p.Get("enable_queue_totals") == "true" {
 			a.answer(r, queueTotalView{a.queuePolicies(&queue), messages(&queue), queue.Ready, queue.Unacked})
 		} else {
