@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 	"testing"
 	"time"
 )
@@ -222,6 +223,55 @@ func TestOwnedOfClosedNode(t *testing.T) {
 	}
 	if len(toA) != 0 || a.node.countOwned() != 0 {
 		t.Error(len(toA), a.node.countOwned())
+	}
+}
+
+// deadlined is a connection that knows the deadline that was set last.
+type deadlined struct {
+	net.Conn
+	mu    sync.Mutex // guards what follows
+	until time.Time
+}
+
+func (d *deadlined) SetDeadline(t time.Time) error {
+	d.mu.Lock()
+	d.until = t
+	d.mu.Unlock()
+	return d.Conn.SetDeadline(t)
+}
+
+// The deadline of the opening does not outlive it, on either side.
+func TestOwnedHasNoDeadline(t *testing.T) {
+	a, _ := owner(t, 1, func(o *Options) {
+		o.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+			c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+			return &deadlined{Conn: c}, err
+		}
+	})
+	b, got := owner(t, 2, nil)
+	meet(a, b)
+	a.saw("up 2/2")
+	c, err := a.node.Dial(t.Context(), 2, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	soon(got)
+	sides := []*deadlined{c.(*owned).plain.(*deadlined)}
+	here, there := net.Pipe()
+	go io.Copy(io.Discard, there)
+	d := &deadlined{Conn: here}
+	d.SetDeadline(time.Now().Add(time.Hour))
+	h := a.node.hello(owning)
+	if err := b.node.give(d, d, &h); err != nil {
+		t.Fatal(err)
+	}
+	soon(got)
+	for _, d := range append(sides, d) {
+		d.mu.Lock()
+		if !d.until.IsZero() {
+			t.Error(d.until)
+		}
+		d.mu.Unlock()
 	}
 }
 
