@@ -86,11 +86,12 @@ func newCluster(ctx context.Context, binary, dir string, n int, env ...string) (
 		if err := m.start(); err != nil {
 			return nil, err
 		}
-		if _, err := m.process.Ready(time.Minute); err != nil {
+		if _, err := m.process.Ready(patience); err != nil {
+			c.dump()
 			return nil, fmt.Errorf("node %d: %w", i, err)
 		}
 	}
-	return c, eventually(ctx, time.Minute, func() error { return c.declare(ctx) })
+	return c, eventually(ctx, patience, func() error { return c.declare(ctx) })
 }
 
 func (c *cluster) declare(ctx context.Context) error {
@@ -292,12 +293,29 @@ func (c *cluster) probe(ctx context.Context) error {
 	return nil
 }
 
-// stop ends all nodes in order.
+// stop ends all nodes in order, at once.
 func (c *cluster) stop() error {
-	var errs []error
+	errs := make([]error, len(c.members))
+	var stopping sync.WaitGroup
+	for i, m := range c.members {
+		m.end()
+		stopping.Go(func() { errs[i] = m.process.Stop() })
+	}
+	stopping.Wait()
+	return errors.Join(errs...)
+}
+
+// dump has each node that runs write into its log what its goroutines do, and end.
+func (c *cluster) dump() {
 	for _, m := range c.members {
 		m.end()
-		errs = append(errs, m.process.Stop())
+		if m.process.Signal(syscall.SIGQUIT) == nil {
+			eventually(context.Background(), patience, func() error {
+				if m.process.Ended() == nil {
+					return errors.New("it runs")
+				}
+				return nil
+			})
+		}
 	}
-	return errors.Join(errs...)
 }

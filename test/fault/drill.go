@@ -81,6 +81,7 @@ func drill(ctx context.Context, c *cluster, h *history, o options) (r result) {
 		if err := recovered(ctx, c, h); err != nil && ctx.Err() == nil {
 			h.fail("%v", err)
 			well = false
+			c.dump()
 		}
 		r.recovery = max(r.recovery, time.Since(calm))
 	}
@@ -89,6 +90,7 @@ func drill(ctx context.Context, c *cluster, h *history, o options) (r result) {
 	if well && ctx.Err() == nil {
 		if err := finish(ctx, c, h, &l.topology, &r); err != nil && ctx.Err() == nil {
 			h.fail("%v", err)
+			c.dump()
 		}
 	}
 	for _, m := range c.members {
