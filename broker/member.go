@@ -42,6 +42,16 @@ func (b *Broker) Slots() (count uint64, members []uint64) {
 	return b.slots.Count, slices.Clone(b.slots.Members)
 }
 
+// memberName is the name of a member, or what it can be called when it is none any more.
+func (b *Broker) memberName(number uint64) string {
+	b.mu.RLock()
+	defer b.mu.RUnlock()
+	if m, ok := b.members[number]; ok {
+		return m.Name
+	}
+	return fmt.Sprintf("member-%d", number)
+}
+
 // HasSlots reports whether it was said how many slots there are.
 func (b *Broker) HasSlots() bool {
 	b.mu.RLock()

@@ -194,6 +194,18 @@ func (q *Queue) attach(c Consumer, out queue.Outlet, w *queue.Wake, done func(qu
 	})
 }
 
+// unreachable returns the error for using a queue whose home node cannot be reached.
+func (q *Queue) unreachable() *amqp.Error {
+	if far, ok := q.Queue.(interface{ Down() bool }); ok && far.Down() {
+		return q.homeDown()
+	}
+	return nil
+}
+
+func (q *Queue) homeDown() *amqp.Error {
+	return amqp.Errorf(amqp.NotFound, "home node '%s' of durable %s is down or inaccessible", q.VHost.broker.memberName(max(q.Home, 1)), q.VHost.queueResource(q.Name))
+}
+
 func (q *Queue) attachError(err error) *amqp.Error {
 	switch {
 	case err == nil:
@@ -202,6 +214,8 @@ func (q *Queue) attachError(err error) *amqp.Error {
 		return amqp.Errorf(amqp.AccessRefused, "%s in exclusive use", q.VHost.queueResource(q.Name))
 	case errors.Is(err, queue.ErrDeleted):
 		return q.VHost.noQueue(q.Name)
+	case errors.Is(err, queue.ErrDown):
+		return q.homeDown()
 	}
 	return amqp.Errorf(amqp.InternalError, "failed consuming from %s %s: %v", q.Type, q.VHost.queueResource(q.Name), err)
 }

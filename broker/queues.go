@@ -95,7 +95,10 @@ func (v *VHost) checkDeclareQueue(a Actor, d *QueueDeclaration) (*Queue, *amqp.E
 		if q.Type == Quorum && typ == Classic && v.broker.RelaxedRedeclaration {
 			return q, q.checkAlike(a, d)
 		}
-		return q, q.checkEquivalent(a, d)
+		if err := q.checkEquivalent(a, d); err != nil {
+			return q, err
+		}
+		return q, q.unreachable()
 	}
 	if err := v.checkDeadLetterExchange(a, d); err != nil {
 		return nil, err
@@ -181,7 +184,7 @@ func (v *VHost) checkFindQueue(a Actor, name string) (*Queue, *amqp.Error) {
 	if !q.accessible(a.Connection) {
 		return nil, v.locked(name)
 	}
-	return q, nil
+	return q, q.unreachable()
 }
 
 // DeleteQueue ends a queue: its bindings are gone and its consumers cancelled when done runs, which gets the number of
@@ -195,6 +198,8 @@ func (v *VHost) DeleteQueue(a Actor, name string, ifUnused, ifEmpty bool, w *que
 	q := v.queue(name)
 	if err == nil && q != nil && !q.accessible(a.Connection) {
 		err = v.locked(name)
+	} else if err == nil && q != nil {
+		err = q.unreachable()
 	}
 	v.mu.RUnlock()
 	if err == nil && q != nil && q.Type == Quorum {

@@ -138,5 +138,5 @@ func (v *VHost) QueueFor(a Actor, name string) (*Queue, *amqp.Error) {
 	if !q.accessible(a.Connection) {
 		return nil, v.locked(name)
 	}
-	return q, nil
+	return q, q.unreachable()
 }

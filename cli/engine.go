@@ -147,6 +147,14 @@ func (r *rooms) Peers() management.Cluster {
 	return r.member
 }
 
+// ClusterAddr is where other nodes reach this one; nil if it is alone.
+func (r *rooms) ClusterAddr() net.Addr {
+	if r.member == nil {
+		return nil
+	}
+	return r.member.listener.Addr()
+}
+
 // Answer has the API answer what other nodes ask.
 func (r *rooms) Answer(api *management.API) { r.member.api.Store(api) }
 

@@ -89,6 +89,9 @@ func start(cfg config.Config, memory uint64, open opener, log *slog.Logger) (sta
 		}
 		return nil, err
 	}
+	if e, ok := n.engine.(interface{ ClusterAddr() net.Addr }); ok && e.ClusterAddr() != nil {
+		n.listeners = append(n.listeners, listener{Addr: e.ClusterAddr(), protocol: "clustering"})
+	}
 	if err := n.listen(cfg); err != nil {
 		return nil, err
 	}
@@ -187,7 +190,7 @@ func (n *node) shownListeners() (list []management.Listener) {
 
 // writePorts writes the addresses in use so that a reader sees all of them or no file.
 func (n *node) writePorts(path string) error {
-	names := map[string]string{"amqp": "amqp", "amqp/ssl": "amqps", "http": "http", "http/prometheus": "metrics"}
+	names := map[string]string{"amqp": "amqp", "amqp/ssl": "amqps", "http": "http", "http/prometheus": "metrics", "clustering": "cluster"}
 	ports := map[string]string{}
 	for _, l := range n.listeners {
 		if name := names[l.protocol]; ports[name] == "" { // the first of several

@@ -89,9 +89,21 @@ func (p *program) serve(cfg config.Config, warnings []string) error {
 		defer signal.Stop(c)
 		signals = c
 	}
-	node, err := start(cfg, total, p.open, log)
-	if err != nil {
-		return err
+	var node *node
+	started := make(chan error, 1)
+	go func() {
+		n, err := start(cfg, total, p.open, log)
+		node = n
+		started <- err
+	}()
+	select {
+	case err := <-started:
+		if err != nil {
+			return err
+		}
+	case s := <-signals: // while it waits for the rest of its cluster, perhaps
+		log.Info("stopped while it was starting", "signal", s.String())
+		return nil
 	}
 	p.announce(cfg, node)
 	select {
@@ -158,6 +170,8 @@ func (p *program) announce(cfg config.Config, n *node) {
 			line("HTTP API", "http://"+l.shown()+"/api/")
 		case "http/prometheus":
 			line("metrics", "http://"+l.shown()+"/metrics")
+		case "clustering":
+			line("cluster", l.shown())
 		}
 	}
 	dir, err := filepath.Abs(cfg.DataDir)

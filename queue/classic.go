@@ -13,6 +13,8 @@ var (
 	ErrDeleted  = errors.New("queue: deleted")
 	ErrNotEmpty = errors.New("queue: not empty")
 	ErrInUse    = errors.New("queue: in use")
+	// ErrDown: it lives on another node, which cannot be reached.
+	ErrDown = errors.New("queue: its home node is down or inaccessible")
 )
 
 // ClassicRules are the rules of a classic queue with the given highest priority (0: none).

@@ -1,13 +1,12 @@
 package remote
 
 import (
-	"errors"
 
 	"github.com/warrenmq/warren/queue"
 )
 
 // ErrDown says that the node where a queue lives cannot be reached.
-var ErrDown = errors.New("remote: the queue's home node is down or inaccessible")
+var ErrDown = queue.ErrDown
 
 const (
 	// pressedOctets is what waits in a lane before its publishers slow down.

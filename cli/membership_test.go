@@ -1,0 +1,278 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+)
+
+// cluster is nodes in this process that are members of one cluster.
+type nodes struct {
+	t      *testing.T
+	secret string
+	dirs   []string
+	at     string // of the first
+	list   []*realNode
+}
+
+func runCluster(t *testing.T, n int) *nodes {
+	t.Helper()
+	c := &nodes{t: t, secret: filepath.Join(t.TempDir(), "secret")}
+	if err := os.WriteFile(c.secret, []byte("a secret that is long enough\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		c.dirs = append(c.dirs, t.TempDir())
+		c.list = append(c.list, nil)
+		c.start(len(c.list) - 1)
+	}
+	return c
+}
+
+func (c *nodes) start(i int) {
+	c.t.Helper()
+	args := []string{"--node-name", fmt.Sprintf("n%d", i+1), "--cluster-listen", "127.0.0.1:0", "--cluster-secret-file", c.secret}
+	if i > 0 {
+		args = append(args, "--join", c.at)
+	}
+	c.list[i] = runNodeIn(c.t, c.dirs[i], args...)
+	if i == 0 {
+		c.at = c.list[0].engine.(*rooms).member.advertise
+	}
+}
+
+// dial opens a channel at a node.
+func (n *realNode) dial() (*amqp091.Connection, *amqp091.Channel) {
+	n.t.Helper()
+	conn, err := amqp091.Dial("amqp://guest:guest@" + n.amqp)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { conn.Close() })
+	ch, err := conn.Channel()
+	if err == nil {
+		err = ch.Confirm(false)
+	}
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return conn, ch
+}
+
+func publishConfirmed(t *testing.T, ch *amqp091.Channel, exchange, key, body, replyTo string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	c, err := ch.PublishWithDeferredConfirmWithContext(ctx, exchange, key, false, false, amqp091.Publishing{Body: []byte(body), DeliveryMode: 2, ReplyTo: replyTo})
+	if err == nil {
+		var ok bool
+		if ok, err = c.WaitContext(ctx); err == nil && !ok {
+			err = fmt.Errorf("refused")
+		}
+	}
+	if err != nil {
+		t.Fatalf("publish %s: %v", body, err)
+	}
+}
+
+func receive(t *testing.T, from <-chan amqp091.Delivery, body string) amqp091.Delivery {
+	t.Helper()
+	select {
+	case d := <-from:
+		if string(d.Body) != body {
+			t.Fatalf("got %q, want %q", d.Body, body)
+		}
+		return d
+	case <-time.After(20 * time.Second):
+		t.Fatalf("no message; want %q", body)
+	}
+	panic("unreachable")
+}
+
+// until waits for something that other nodes have to hear of first.
+func until(t *testing.T, what string, ok func() error) {
+	t.Helper()
+	end := time.Now().Add(20 * time.Second)
+	for {
+		err := ok()
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s: %v", what, err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// again does something on channels of its own until it succeeds: an error closes a channel.
+func again(t *testing.T, what string, conn *amqp091.Connection, do func(*amqp091.Channel) error) {
+	t.Helper()
+	until(t, what, func() error {
+		ch, err := conn.Channel()
+		if err != nil {
+			return err
+		}
+		defer ch.Close()
+		return do(ch)
+	})
+}
+
+// TestCluster: any node serves any client, whatever the queue and wherever it lives, and one that stops takes nothing along
+// that others need.
+func TestCluster(t *testing.T) {
+	c := runCluster(t, 3)
+	_, one := c.list[0].dial()
+	conn2, two := c.list[1].dial()
+	conn3, three := c.list[2].dial()
+
+	if _, err := two.QueueDeclare("classic", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := one.ExchangeDeclare("x", "topic", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	quorum := amqp091.Table{"x-queue-type": "quorum"}
+	if _, err := one.QueueDeclare("quorum", true, false, false, false, quorum); err != nil {
+		t.Fatal(err)
+	}
+	again(t, "bind on another node", conn3, func(ch *amqp091.Channel) error {
+		if err := ch.QueueBind("classic", "c.#", "x", false, nil); err != nil {
+			return err
+		}
+		return ch.QueueBind("quorum", "q.#", "x", false, nil)
+	})
+
+	// A classic queue of node 2, from node 3 to node 1.
+	from, err := one.Consume("classic", "", false, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	publishConfirmed(t, three, "x", "c.1", "over two nodes", "")
+	if err := receive(t, from, "over two nodes").Ack(false); err != nil {
+		t.Fatal(err)
+	}
+
+	// A quorum queue.
+	taken, err := three.Consume("quorum", "", false, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	publishConfirmed(t, one, "x", "q.1", "replicated", "")
+	if err := receive(t, taken, "replicated").Ack(false); err != nil {
+		t.Fatal(err)
+	}
+
+	// An exclusive queue of node 3, which others can publish to and not use otherwise.
+	own, err := three.QueueDeclare("", false, false, true, false, nil)
+	if err == nil {
+		err = three.QueueBind(own.Name, "e.#", "x", false, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	mine, err := three.Consume(own.Name, "", true, true, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	until(t, "an exclusive queue is known", func() error {
+		conn, ch := c.list[0].dial()
+		defer conn.Close()
+		_, err := ch.QueueDeclarePassive(own.Name, false, false, true, false, nil)
+		if err == nil || !strings.Contains(err.Error(), "RESOURCE_LOCKED") {
+			return fmt.Errorf("it can be declared elsewhere: %v", err)
+		}
+		return nil
+	})
+	publishConfirmed(t, one, "", own.Name, "exclusive", "")
+	receive(t, mine, "exclusive")
+
+	// Direct reply-to over nodes.
+	replies, err := two.Consume("amq.rabbitmq.reply-to", "", true, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	publishConfirmed(t, two, "", "quorum", "question", "amq.rabbitmq.reply-to")
+	q := receive(t, taken, "question")
+	publishConfirmed(t, three, "", q.ReplyTo, "answer", "")
+	receive(t, replies, "answer")
+	if err := q.Ack(false); err != nil {
+		t.Fatal(err)
+	}
+
+	// Node 2 stops: the quorum queue goes on, its classic queue is out of reach, and says so.
+	publishConfirmed(t, one, "", "classic", "stays", "")
+	unacked := receive(t, from, "stays")
+	conn2.Close()
+	c.list[1].stop()
+	publishConfirmed(t, one, "", "quorum", "two are enough", "")
+	if err := receive(t, taken, "two are enough").Ack(false); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "a queue whose node is down", func() error {
+		conn, ch := c.list[0].dial()
+		defer conn.Close()
+		_, err := ch.QueueDeclarePassive("classic", true, false, false, false, nil)
+		if err == nil || !strings.Contains(err.Error(), "home node 'n2' of durable queue 'classic' in vhost '/' is down or inaccessible") {
+			return fmt.Errorf("it is declared with %v", err)
+		}
+		return nil
+	})
+	_ = unacked
+	c.start(1)
+	again(t, "the queue is there again", conn3, func(ch *amqp091.Channel) error {
+		d, ok, err := ch.Get("classic", true)
+		if err == nil && (!ok || string(d.Body) != "stays" || !d.Redelivered) {
+			err = fmt.Errorf("got %v %q", ok, d.Body)
+		}
+		return err
+	})
+}
+
+// TestJoinRefused: who may not join is told why.
+func TestJoinRefused(t *testing.T) {
+	c := runCluster(t, 1)
+	run := func(secret, dir, name string, more ...string) string {
+		t.Helper()
+		file := filepath.Join(t.TempDir(), "secret")
+		if err := os.WriteFile(file, []byte(secret), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args := append([]string{"server", "--listen", "127.0.0.1:0", "--http", "none", "--metrics", "none", "--data-dir", dir, "--node-name", name,
+			"--cluster-listen", "127.0.0.1:0", "--cluster-secret-file", file, "--log-level", "none"}, more...)
+		var out, errs strings.Builder
+		p := &program{in: strings.NewReader(""), out: &out, err: &errs, open: openEngine,
+			env: func(name string) (string, bool) { return "off", name == "GOGC" || name == "GOMEMLIMIT" }}
+		if code := p.run(args); code == 0 {
+			t.Fatal("it runs")
+		}
+		return errs.String()
+	}
+	own := t.TempDir()
+	n := runNodeIn(t, own)
+	n.stop()
+	for _, x := range []struct{ secret, dir, name, want string }{
+		{"short", t.TempDir(), "a", "has 5 octets; at least 16 are needed"},
+		{"not the secret of this cluster", t.TempDir(), "a", "wrong secret"},
+		{"a secret that is long enough", own, "a", "has a data directory of its own and cannot join"},
+		{"a secret that is long enough", t.TempDir(), "n1", "there is a member of the name n1 already"},
+	} {
+		if got := run(x.secret, x.dir, x.name, "--join", c.at); !strings.Contains(got, x.want) {
+			t.Errorf("%s, %s: %s; want %s", x.secret, x.name, got, x.want)
+		}
+	}
+	c.list[0].stop()
+	var out, errs strings.Builder
+	p := &program{in: strings.NewReader(""), out: &out, err: &errs, open: openEngine,
+		env: func(name string) (string, bool) { return "off", name == "GOGC" || name == "GOMEMLIMIT" }}
+	p.run([]string{"server", "--listen", "127.0.0.1:0", "--http", "none", "--metrics", "none", "--data-dir", c.dirs[0], "--log-level", "none"})
+	if want := "this node is member 1 of a cluster, and has no address for the others"; !strings.Contains(errs.String(), want) {
+		t.Errorf("without an address: %s; want %s", errs.String(), want)
+	}
+}
