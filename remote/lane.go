@@ -149,23 +149,6 @@ func (l *lane) end(down bool) {
 	l.flush()
 }
 
-// lost ends a consumer whose home is down.
-func (c *consumer) lost(w *queue.Wake) {
-	l := c.queue.lane
-	l.mu.Lock()
-	attached, detaching, done := c.attached, c.detaching, c.done
-	c.done = nil
-	l.mu.Unlock()
-	switch {
-	case !attached:
-		done(0, ErrDown)
-	case detaching: // it is answered
-		c.end(w)
-	default:
-		c.cancelled(w)
-	}
-}
-
 func (h *heard) tell(ok bool, w *queue.Wake) {
 	if len(h.ranges) > 0 {
 		h.confirms.Settled(h.ranges, ok, w)
