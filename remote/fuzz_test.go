@@ -146,7 +146,7 @@ func FuzzReports(f *testing.F) {
 		q.Delete(false, false, &w, func(uint64, error) { answers++ })
 		q.Ask(&w, func(queue.Stats, error) { answers++ })
 		l.receive(b)
-		l.end(false)
+		l.end(true)
 		if answers != 7 || l.open.len() > 0 || l.weight > 0 {
 			t.Fatalf("%d answers, %d publishes and %d octets wait", answers, l.open.len(), l.weight)
 		}

@@ -167,7 +167,7 @@ func (h *Host) Down(id cluster.NodeID, _ uint64) {
 	p := h.peer(id)
 	p.up.Store(false)
 	for i := range lanes {
-		p.lanes[i].end(false)
+		p.lanes[i].end(true)
 		p.homes[i].end(true)
 	}
 	p.soft.closed()
@@ -186,7 +186,7 @@ func (h *Host) Reset(s *cluster.Stream) {
 		l.mu.Lock()
 		l.broken = false
 		l.mu.Unlock()
-		l.end(p.up.Load())
+		l.end(false)
 	case id == softStream:
 		p.soft.anew()
 	}
@@ -218,7 +218,7 @@ func (h *Host) Receive(b cluster.Batch) {
 			l.mu.Lock()
 			l.broken = true
 			l.mu.Unlock()
-			l.end(p.up.Load())
+			l.end(false)
 		}
 	case id >= reportsAt && b.Kind == batchEnded:
 		ok = p.lanes[id-reportsAt].ended(b.Body)

@@ -108,10 +108,10 @@ func (l *lane) opened() {
 }
 
 // end ends the epoch: what it has not brought will not come. The home hears of the next one, and it begins when the home has
-// answered.
-func (l *lane) end(peerUp bool) {
+// answered. With down the peer is not up any more.
+func (l *lane) end(down bool) {
 	l.mu.Lock()
-	l.peerUp, l.answered, l.up = peerUp, false, false
+	l.peerUp, l.answered, l.up = l.peerUp && !down, false, false
 	l.epoch++
 	ms := l.empty()
 	list := l.open.waiting()
@@ -148,23 +148,6 @@ func (l *lane) end(peerUp bool) {
 	l.flush()
 }
 
-// lost ends a consumer whose home is down.
-func (c *consumer) lost(w *queue.Wake) {
-	l := c.queue.lane
-	l.mu.Lock()
-	attached, detaching, done := c.attached, c.detaching, c.done
-	c.done = nil
-	l.mu.Unlock()
-	switch {
-	case !attached:
-		done(0, ErrDown)
-	case detaching: // it is answered
-		c.end(w)
-	default:
-		c.cancelled(w)
-	}
-}
-
 func (h *heard) tell(ok bool, w *queue.Wake) {
 	if len(h.ranges) > 0 {
 		h.confirms.Settled(h.ranges, ok, w)
@@ -188,10 +171,10 @@ func (l *lane) ended(body []byte) bool {
 	r := reader{b: body}
 	epoch := r.uvarint()
 	l.mu.Lock()
-	current, up := epoch == l.epoch, l.peerUp
+	current := epoch == l.epoch
 	l.mu.Unlock()
 	if current && !r.bad {
-		l.end(up)
+		l.end(false)
 	}
 	return !r.bad
 }

@@ -306,8 +306,8 @@ func TestConfigure(t *testing.T) {
 	}
 }
 
-// TestSlowConsumer: of what a consumer does not take, no more comes to its node than its window and half a megabyte; and it
-// still gets all, in order.
+// TestSlowConsumer: of what a consumer does not take, no more comes to its node than its window and half a megabyte; others
+// of its lane do not wait for it; and it still gets all, in order.
 func TestSlowConsumer(t *testing.T) {
 	home, away, local, q := pair(t)
 	p := home.publisher(local, 1)
@@ -327,6 +327,12 @@ func TestSlowConsumer(t *testing.T) {
 	if s := local.Stats(); s.Unacked > queue.DefaultWindow || s.Ready == 0 {
 		t.Fatalf("%d were handed out", s.Unacked)
 	}
+	home.classic(7+lanes, noLimits) // of the same lane
+	other := away.host.NewQueue(home.id, ID{0, 7 + lanes})
+	l := away.client(other)
+	l.must(l.attach(queue.ConsumerSpec{NoAck: true}))
+	away.publisher(other, 1).publish(100)
+	l.wait(100)
 	for all = append(all, k.take()...); len(all) < total; {
 		k.ready()
 		all = append(all, k.wait(1)...)

@@ -35,7 +35,6 @@ type softPeer struct {
 	// Guarded by mu.
 	wanted bool // it has asked for all, and been told since
 	lost   bool // it was not told everything since
-	asked  bool // this node wants all
 
 	hearing sync.Mutex // guards what follows, and is held while Changed runs
 	up      bool
@@ -152,19 +151,19 @@ func (s *softPeer) opened() {
 	s.hearing.Lock()
 	s.up, s.current, s.coming = true, false, nil
 	s.hearing.Unlock()
-	s.mu.Lock()
-	s.bind(s.peer.stream(softStream))
-	s.want()
-	s.mu.Unlock()
-	s.catchUp()
-	s.flush()
+	s.request()
 }
 
-// want asks for all. Called with mu.
-func (s *softPeer) want() {
+// request asks for all, and tells all that the peer was not told.
+func (s *softPeer) request() {
+	s.mu.Lock()
+	s.bind(s.peer.stream(softStream))
 	if len(s.say) == 0 {
 		s.say = append(s.say, batchWant)
 	}
+	s.mu.Unlock()
+	s.catchUp()
+	s.flush()
 }
 
 // anew is told that the link begins anew.
@@ -174,12 +173,9 @@ func (s *softPeer) anew() {
 	s.wanted, s.lost = false, false
 	s.mu.Unlock()
 	s.hearing.Lock()
-	up := s.up
 	s.current, s.coming = false, nil
 	s.hearing.Unlock()
-	if up {
-		s.opened()
-	}
+	s.request()
 }
 
 // closed is told that the peer is down: what it told no longer counts.

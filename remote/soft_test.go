@@ -105,7 +105,8 @@ func TestSoftModel(t *testing.T) {
 		case 0:
 			ns[rnd.IntN(3)].relay.sever()
 		case 1:
-			ns[rnd.IntN(3)].relay.set(func() { ns[rnd.IntN(3)].relay.stalled[rnd.IntN(2)] = true })
+			r, direction := ns[rnd.IntN(3)].relay, rnd.IntN(2)
+			r.set(func() { r.stalled[direction] = true })
 		case 2:
 			for _, n := range ns {
 				n.relay.heal()
