@@ -46,8 +46,8 @@ type question struct {
 	Method string          `json:"method"`
 	Path   string          `json:"path"` // with its escapes
 	Query  string          `json:"query,omitempty"`
-	VHost  string          `json:"x_vhost,omitempty"`  // the headers of these names
-	Reason string          `json:"x_reason,omitempty"` //
+	VHost  string          `json:"x_vhost,omitempty"`  // the headers x-vhost
+	Reason string          `json:"x_reason,omitempty"` // and X-Reason
 	User   User            `json:"user"`
 	Body   json.RawMessage `json:"body,omitempty"`
 	// Rows asks a list for its first First rows in place of JSON; 0 is all.

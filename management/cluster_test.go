@@ -271,6 +271,9 @@ func TestWhoDoesNotAnswerIsLeftOut(t *testing.T) {
 		t.Error("one that is down was asked: ", asked)
 	}
 	list := c.nodes[0].client.get("/api/nodes").([]any)
+	if links := list[0].(map[string]any)["cluster_links"].([]any); len(links) != 1 {
+		t.Error("links to who is down: ", links)
+	}
 	for i, want := range []bool{true, false, false} {
 		if node := list[i].(map[string]any); node["running"] != want || node["name"] != memberOf(uint64(i+1)) || want != (len(node) > 4) {
 			t.Errorf("%d: %v", i, node)
@@ -292,13 +295,16 @@ func TestWhoDoesNotAnswerIsLeftOut(t *testing.T) {
 // What is no answer counts as none.
 func TestAnswersThatAreNone(t *testing.T) {
 	c := clients(t)
-	for _, says := range []string{"\x00", "\x00{}", "\x00null", "\x00nonsense", "\x01nonsense", "\x02short", "\x02idididid\x00\x00\x00\x02"} {
+	for _, says := range []string{"\x00", "\x00{}", "\x00null", "\x00nonsense", "\x00{\"status\":404,\"body\":{}}", "\x01nonsense", "\x02short", "\x02idididid\x00\x00\x00\x02"} {
 		c.nodes[1].set(func() { c.nodes[1].says = says })
 		if got := ports(c.nodes[0].client.get("/api/connections")); !slices.Equal(got, []int{11, 31, 12, 32}) {
 			t.Errorf("%q: %v", says, got)
 		}
 		if status, _, _ := c.nodes[0].client.do("GET", "/api/connections/127.0.0.1:21%20-%3E%20127.0.0.1:5672", ""); status != 404 {
 			t.Errorf("%q: %d", says, status)
+		}
+		if node := c.nodes[0].client.get("/api/nodes").([]any)[1].(map[string]any); node["running"] != false || node["name"] != "warren@b" {
+			t.Errorf("%q: %v", says, node)
 		}
 	}
 }
@@ -690,6 +696,7 @@ func TestReplicasOfAQuorumQueue(t *testing.T) {
 		{"POST", "queues/quorum/%2F/q/replicas/add", `{}`, 400, "node", nil},
 		{"DELETE", "queues/quorum/%2F/q/replicas/delete", `{"node":"warren@b"}`, 405, "warren cluster forget", nil},
 		{"DELETE", "queues/quorum/replicas/on/warren@b/shrink", "", 405, "warren cluster forget", nil},
+		{"DELETE", "queues/quorum/replicas/on/warren@a/shrink", "", 405, "warren cluster forget", nil},
 		{"DELETE", "queues/quorum/replicas/on/warren@d/shrink", "", 202, "", nil},
 		{"PUT", "warren/queues/%2F/q/leader", `{"node":"warren@c"}`, 204, "", []string{"transfer / q warren@c"}},
 		{"PUT", "warren/queues/%2F/q/leader", `{"node":"warren@d"}`, 400, "not a cluster member", nil},
