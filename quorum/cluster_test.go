@@ -448,8 +448,22 @@ func TestBySnapshot(t *testing.T) {
 		}
 		l.progress(leader, other)
 		before := c.snapshots()
-		c.cutLogs(leader, other)
-		l.progress(leader, other)
+		log := func(number uint64) (first, last uint64) {
+			r, err := c.nodes[number].host.engine.GetLogReader(shardOf(0))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r.GetRange()
+		}
+		for _, number := range []uint64{leader, other} {
+			until(t, "the log is cut", func() bool {
+				l.progress(number)
+				c.cutLogs(number)
+				first, _ := log(number)
+				_, had := log(away)
+				return first > had+100 // and what it has received and not looked at
+			})
+		}
 		for _, n := range c.nodes {
 			n.host.Up(away, 0)
 		}

@@ -5,6 +5,10 @@
 //
 //	Queue ── commands ──► proposer ──► Raft log ──► machine ──► ring ──► dispatcher ──► Queue ──► outlets, confirms
 //
+// Every member of a cluster has a replica of every slot, proposes the commands of its own clients, and carries out on its
+// own replica what concerns them. What is to be done once is done by the node that leads, which is part of the state
+// (cmdLead). A member that lags too far gets the slot as a snapshot (snapshot.go), and its clients go on (reload.go).
+//
 // docs/design/cluster.md tells the whole.
 //
 // On disk, below the directory of Options:
@@ -14,11 +18,13 @@
 //
 // and in the node's database below k/:
 //
-//	k/slots           how many slots this node was made with, u64
+//	k/slots           how many slots there are, u64
+//	k/members         numbers of the members that they were made with, uvarints: nothing if this one joined them later, and
+//	                  no such key where a node was alone
 //	k/boot            how many times this node has started, u64
-//	k/cluster         the number under which the Raft engine knows its own kind, u64
+//	k/cluster         the number under which the Raft engines of a cluster know each other, u64
 //	k/ S u16 /a       what slot S has applied, and its next run
-//	k/ S u16 /o       its origins
+//	k/ S u16 /o       its time, who leads it, its origins
 //	k/ S u16 /q ID    a queue: limits, and the snapshot of its State
 //	k/ S u16 /r RUN   a run
 //

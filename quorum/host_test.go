@@ -56,7 +56,9 @@ func (n *node) openDB() {
 
 func (n *node) options() Options {
 	o := Options{FS: storage.OS{}, Dir: filepath.Join(n.dir, "raft"), DB: n.db, Pool: n.pool, Clock: n.clock, Log: testLog(), LetterRetry: 50 * time.Millisecond}
-	n.with(&o)
+	if n.with != nil {
+		n.with(&o)
+	}
 	return o
 }
 
