@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -60,6 +61,7 @@ func newCluster(t testing.TB, nodes int) *memoryLog {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { n.stop() })
+		n.rest()
 		l.nodes = append(l.nodes, n)
 	}
 	l.nodes[0].PutVHost(PutVHost{Name: "/"}, func(error) {})
@@ -127,6 +129,19 @@ func (l *memoryLog) crash(n *replica, r *rand.Rand) {
 	n.start++
 	l.pending = slices.DeleteFunc(l.pending, func(p proposal) bool { return p.node == n && r.IntN(2) == 0 })
 	n.disk.crash(r)
+	n.rest()
+}
+
+// rest waits until what a start has written is written and told: from then on answers come on the test's goroutine.
+func (n *replica) rest() {
+	for t := n.committer; ; runtime.Gosched() {
+		t.mu.Lock()
+		idle := t.current == nil && t.next.batch.Empty()
+		t.mu.Unlock()
+		if idle {
+			return
+		}
+	}
 }
 
 // store lists the metadata in the store.

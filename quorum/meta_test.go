@@ -409,6 +409,8 @@ func TestMetaCutOff(t *testing.T) {
 	c.cut.Store(false)
 	awaitMeta(t, "the change takes effect", func() bool { return a.broker.VHost("/").Queue("cut") != nil })
 	c.must("after")
+	a.must("later") // the numbers of others came with the snapshot
+	b.must("still later")
 	for _, n := range nodes {
 		n.caughtUp()
 	}
