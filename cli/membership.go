@@ -57,6 +57,7 @@ type membership struct {
 	mu      sync.Mutex // guards what follows; a leaf
 	reached map[cluster.NodeID]bool
 	ids     map[uint64]cluster.NodeID // of members, by their numbers
+	moved   map[cluster.NodeID]string // where those are reached who have said so in this start
 }
 
 // know remembers who the members are.
@@ -112,7 +113,7 @@ func (r *rooms) openCluster(raft *quorum.Options, meta *broker.Options) error {
 // to, or founds one of its own.
 func (r *rooms) openMembership() (m *membership, err error) {
 	c := r.cfg.Cluster
-	m = &membership{rooms: r, log: r.log, changed: make(chan struct{}, 1), ready: make(chan struct{}), reached: map[cluster.NodeID]bool{}, ids: map[uint64]cluster.NodeID{}}
+	m = &membership{rooms: r, log: r.log, changed: make(chan struct{}, 1), ready: make(chan struct{}), reached: map[cluster.NodeID]bool{}, ids: map[uint64]cluster.NodeID{}, moved: map[cluster.NodeID]string{}}
 	if m.identity, err = cluster.Start(r.db, r.cfg.NodeName); err != nil {
 		return nil, err
 	}
@@ -122,11 +123,11 @@ func (r *rooms) openMembership() (m *membership, err error) {
 	if m.listener, err = net.Listen("tcp", c.Listen); err != nil {
 		return nil, refusedListener("other nodes", c.Listen, "cluster-listen", plain(err))
 	}
-	defer func() {
+	defer func(l net.Listener) {
 		if err != nil {
-			m.listener.Close()
+			l.Close()
 		}
-	}()
+	}(m.listener)
 	if m.advertise, err = advertised(c, m.listener.Addr()); err != nil {
 		return nil, err
 	}
@@ -289,10 +290,15 @@ func (m *membership) setPeers() error {
 	}
 	m.know(members)
 	var book cluster.Book
+	m.mu.Lock()
 	for _, x := range members {
+		if now, ok := m.moved[cluster.NodeID(x.NodeID)]; ok {
+			x.Address = now
+		}
 		book = book.With(cluster.Peer{ID: cluster.NodeID(x.NodeID), Number: x.Number, Name: x.Name, Address: x.Address,
 			Versions: cluster.Versions{Least: x.Least, Most: x.Most}})
 	}
+	m.mu.Unlock()
 	return m.link.SetPeers(book)
 }
 

@@ -24,8 +24,11 @@ const (
 	waitingFor = 5 * time.Second
 )
 
-// askManagement is the kind of a question for another node's HTTP API.
-const askManagement = 1
+// The kinds of questions to other nodes.
+const (
+	askManagement = 1 // for its HTTP API
+	askAddress    = 2 // where it is reached now: it may have moved, and metadata hears of that through others only
+)
 
 // start makes this node's metadata that of the cluster, and returns when it is as new as that of the others.
 func (m *membership) start() error {
@@ -233,6 +236,19 @@ func (m *membership) up(peer cluster.NodeID, boot uint64) {
 		m.rooms.quorum.Up(p.Number, 0)
 		m.log.Info("another node is there", "node", p.Name)
 	}
+	_ = m.link.Call(peer, askAddress, nil, changeTime, func(address []byte, err error) {
+		if err != nil || len(address) == 0 { // and when it comes again it is asked again
+			return
+		}
+		m.mu.Lock()
+		m.moved[peer] = string(address)
+		m.mu.Unlock()
+		go func() {
+			if err := m.setPeers(); err != nil {
+				m.log.Error("the link does not take the members' addresses", "error", err.Error())
+			}
+		}()
+	})
 	m.stir()
 }
 
@@ -252,7 +268,11 @@ func (m *membership) down(peer cluster.NodeID, boot uint64) {
 // answer is asked by another node.
 func (m *membership) answer(q cluster.Question) {
 	api := m.api.Load()
-	if q.Kind != askManagement || api == nil {
+	switch {
+	case q.Kind == askAddress:
+		q.Answer([]byte(m.advertise))
+		return
+	case q.Kind != askManagement || api == nil:
 		q.Answer(nil)
 		return
 	}
