@@ -483,3 +483,71 @@ func TestBySnapshot(t *testing.T) {
 	}
 	l.end()
 }
+
+// TestAnswersBySnapshot: what a node commanded, and what became of it while it heard nothing, it learns from a snapshot:
+// confirms, a consumer that was attached, and what that one holds. What a consumer had got before does not come again, and
+// may be settled.
+func TestAnswersBySnapshot(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	qs := c.declare(1, noLimits, nil)
+	leader := c.leader(0, 1, 2, 3)
+	rest := others(leader)
+	away, other := rest[0], rest[1]
+	p := c.nodes[leader].publisherFrom(0)
+	p.publish(qs[leader], 5, 100)
+	p.wait()
+	k := c.nodes[away].consume(qs[away], queue.ConsumerSpec{Prefetch: 3})
+	_, ds := k.wait(3)
+	c.nodes[away].settled(qs[away])
+	c.agree()
+	c.net.set(leader, away, cut)
+	c.net.set(other, away, cut)
+	k2 := &taker{n: c.nodes[away], q: qs[away]}
+	k2.more.L = &k2.mu
+	attached := make(chan struct{})
+	var w queue.Wake
+	qs[away].Attach(queue.ConsumerSpec{Prefetch: 10}, k2, &w, func(id queue.ConsumerID, err error) {
+		k2.id = id
+		close(attached)
+	})
+	p2 := c.nodes[away].publisherFrom(100)
+	p2.publish(qs[away], 3, 100)
+	until(t, "the others have it", func() bool { st := qs[leader].Stats(); return st.Consumers == 2 && st.Unacked == 8 })
+	c.net.isolate(away, cut, leader, other)
+	for first := uint64(0); first < 300; {
+		p.publish(qs[leader], 1, 100)
+		p.wait()
+		c.cutLogs(leader, other)
+		log, err := c.nodes[leader].host.engine.GetLogReader(shardOf(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first, _ = log.GetRange(); first >= 60 {
+			break
+		}
+	}
+	before := c.snapshots()
+	c.net.isolate(away, fine, leader, other)
+	<-attached
+	p2.wait()
+	k2.wait(5)
+	if c.snapshots() == before {
+		t.Fatal("it came back without a snapshot")
+	}
+	k.settle(queue.Ack, ds...)
+	c.nodes[away].settled(qs[away])
+	k.mu.Lock()
+	n := len(k.got)
+	k.mu.Unlock()
+	if n > 3 {
+		t.Fatalf("%d messages, of which 3 were there before", n)
+	}
+	for i := range k.got {
+		if k.got[i].ID <= 3 {
+			t.Fatal("a delivery comes again")
+		}
+	}
+	until(t, "they are settled", func() bool { return qs[away].Stats().Acked == 3 })
+	c.agree()
+}
