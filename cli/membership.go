@@ -49,8 +49,9 @@ type membership struct {
 	remote    *remote.Host
 	meta      *quorum.Meta
 	api       atomic.Pointer[management.API]
-	changed   chan struct{} // members or slots have; one slot
-	ready     chan struct{} // closed when metadata is there
+	changed   chan struct{}   // members or slots have; one slot
+	ready     chan struct{}   // closed when metadata is there
+	context   context.Context // until the node stops
 	quit      context.CancelFunc
 	running   sync.WaitGroup
 
@@ -58,6 +59,7 @@ type membership struct {
 	reached map[cluster.NodeID]bool
 	ids     map[uint64]cluster.NodeID // of members, by their numbers
 	moved   map[cluster.NodeID]string // where those are reached who have said so in this start
+	placed  map[cluster.NodeID]bool   // they have said so since they were last down
 }
 
 // know remembers who the members are.
@@ -113,7 +115,7 @@ func (r *rooms) openCluster(raft *quorum.Options, meta *broker.Options) error {
 // to, or founds one of its own.
 func (r *rooms) openMembership() (m *membership, err error) {
 	c := r.cfg.Cluster
-	m = &membership{rooms: r, log: r.log, changed: make(chan struct{}, 1), ready: make(chan struct{}), reached: map[cluster.NodeID]bool{}, ids: map[uint64]cluster.NodeID{}, moved: map[cluster.NodeID]string{}}
+	m = &membership{rooms: r, log: r.log, changed: make(chan struct{}, 1), ready: make(chan struct{}), reached: map[cluster.NodeID]bool{}, ids: map[uint64]cluster.NodeID{}, moved: map[cluster.NodeID]string{}, placed: map[cluster.NodeID]bool{}}
 	if m.identity, err = cluster.Start(r.db, r.cfg.NodeName); err != nil {
 		return nil, err
 	}
@@ -279,6 +281,9 @@ func (m *membership) begin() error {
 	if err := m.setPeers(); err != nil {
 		return err
 	}
+	ctx, quit := context.WithCancel(context.Background())
+	m.context, m.quit = ctx, quit
+	m.running.Go(func() { m.place(ctx) })
 	return m.link.Serve(m.listener)
 }
 

@@ -62,8 +62,7 @@ func (m *membership) start() error {
 
 // run begins the work that goes on beside clients. Queues have what they had.
 func (m *membership) run() error {
-	ctx, quit := context.WithCancel(context.Background())
-	m.quit = quit
+	ctx := m.context
 	dropped := make(chan struct{})
 	m.rooms.broker.DropTransient(func() { close(dropped) })
 	select {
@@ -236,25 +235,13 @@ func (m *membership) up(peer cluster.NodeID, boot uint64) {
 		m.rooms.quorum.Up(p.Number, 0)
 		m.log.Info("another node is there", "node", p.Name)
 	}
-	_ = m.link.Call(peer, askAddress, nil, changeTime, func(address []byte, err error) {
-		if err != nil || len(address) == 0 { // and when it comes again it is asked again
-			return
-		}
-		m.mu.Lock()
-		m.moved[peer] = string(address)
-		m.mu.Unlock()
-		go func() {
-			if err := m.setPeers(); err != nil {
-				m.log.Error("the link does not take the members' addresses", "error", err.Error())
-			}
-		}()
-	})
 	m.stir()
 }
 
 func (m *membership) down(peer cluster.NodeID, boot uint64) {
 	m.mu.Lock()
 	delete(m.reached, peer)
+	delete(m.placed, peer)
 	m.mu.Unlock()
 	m.remote.Down(peer, boot)
 	p, ok := m.link.Peers().Find(peer)
@@ -263,6 +250,51 @@ func (m *membership) down(peer cluster.NodeID, boot uint64) {
 	}
 	m.log.Warn("another node cannot be reached", "node", p.Name)
 	m.rooms.quorum.Down(p.Number, 0)
+}
+
+// place asks those that are there where they are reached, once each time they come: only they know if they have moved, and
+// metadata hears of it through the others.
+func (m *membership) place(ctx context.Context) {
+	again := time.NewTicker(lookAgain / 8)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-again.C:
+		}
+		var ask []cluster.NodeID
+		m.mu.Lock()
+		for peer := range m.reached {
+			if !m.placed[peer] {
+				ask = append(ask, peer)
+			}
+		}
+		m.mu.Unlock()
+		for _, peer := range ask {
+			m.askPlace(peer)
+		}
+	}
+}
+
+func (m *membership) askPlace(peer cluster.NodeID) {
+	_ = m.link.Call(peer, askAddress, nil, changeTime, func(address []byte, err error) { // not asked: it will be soon
+		if err != nil || len(address) == 0 {
+			return
+		}
+		m.mu.Lock()
+		moved := m.moved[peer] != string(address)
+		m.moved[peer], m.placed[peer] = string(address), true
+		m.mu.Unlock()
+		if !moved {
+			return
+		}
+		go func() {
+			if err := m.setPeers(); err != nil {
+				m.log.Error("the link does not take the members' addresses", "error", err.Error())
+			}
+		}()
+	})
 }
 
 // answer is asked by another node.
