@@ -232,7 +232,7 @@ func (m *slotModel) batch() (entry []byte, e *expectation) {
 	for n := 1 + m.rng.IntN(6); n > 0; n-- {
 		if before := len(b); m.rng.IntN(300) > 0 {
 			b = m.command(b, e)
-			if k := kind(b[before]); k == cmdPurge || k == cmdDelete { // the model knows what comes before them only
+			if k := kind(b[before]); k == cmdPurge || k == cmdDelete || k == cmdMayDelete { // the model knows what comes before them only
 				break
 			}
 		}
