@@ -28,11 +28,15 @@ type QueueDeclaration struct {
 // NewQueue is what the queue behind a Queue is made from.
 type NewQueue struct {
 	Type        string // Classic, Quorum, Stream
+	Name        string
 	ID          QueueID
 	Durable     bool
 	MaxPriority int
 	Config      queue.Config
 	DeadLetters queue.DeadLetters
+	// Of streams, fixed when they are made.
+	SegmentBytes int64 // 0: the default
+	FilterSize   uint8 // 0: the default
 }
 
 // Queue is a declared queue: the queue that runs, and what the broker knows of it. Publish, Ready, Get, Settle, Purge and
@@ -91,7 +95,8 @@ func newQueue(v *VHost, id QueueID, c PutQueue) *Queue {
 	q.settings.Store(s)
 	q.letters.q = q
 	q.Queue = v.broker.NewQueue(NewQueue{
-		Type: q.Type, ID: id, Durable: q.Durable, MaxPriority: s.MaxPriority, Config: s.Config, DeadLetters: &q.letters,
+		Type: q.Type, Name: q.Name, ID: id, Durable: q.Durable, MaxPriority: s.MaxPriority, Config: s.Config, DeadLetters: &q.letters,
+		SegmentBytes: s.SegmentBytes, FilterSize: s.FilterSize,
 	})
 	if q.Queue != nil && s.Expires >= 0 {
 		q.touch()
@@ -127,9 +132,12 @@ func (q *Queue) reconfigure(w *queue.Wake) {
 }
 
 // Counts are what declare-ok tells: how many messages are ready, and how many consumers there are. A quorum queue with a single
-// active consumer has no others, as RabbitMQ counts.
+// active consumer has no others, and a stream none, as RabbitMQ counts.
 func (q *Queue) Counts() (messages, consumers uint64) {
 	s := q.Stats()
+	if q.Type == Stream {
+		return s.Ready, 0
+	}
 	if q.Type == Quorum && q.Settings().Config.SingleActive {
 		return s.Ready, min(s.Consumers, 1)
 	}
@@ -192,6 +200,10 @@ func (q *Queue) attachError(err error) *amqp.Error {
 		return amqp.Errorf(amqp.AccessRefused, "%s in exclusive use", q.VHost.queueResource(q.Name))
 	case errors.Is(err, queue.ErrDeleted):
 		return q.VHost.noQueue(q.Name)
+	}
+	var refused *queue.RefusedError
+	if errors.As(err, &refused) {
+		return amqp.Errorf(amqp.PreconditionFailed, "failed consuming from %s %s: %s", q.Type, q.VHost.queueResource(q.Name), refused.Why)
 	}
 	return amqp.Errorf(amqp.InternalError, "failed consuming from %s %s: %v", q.Type, q.VHost.queueResource(q.Name), err)
 }
@@ -330,9 +342,9 @@ func (q *Queue) settle(s life) {
 // end marks a queue as gone that went with its virtual host.
 func (q *Queue) end() { q.settle(gone) }
 
-// declaredAgain notes that the queue was declared though it was there. A quorum queue is not in use because of that.
+// declaredAgain notes that the queue was declared though it was there. A replicated queue is not in use because of that.
 func (q *Queue) declaredAgain() {
-	if q.Type != Quorum {
+	if q.Type == Classic {
 		q.touch()
 	}
 }

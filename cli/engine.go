@@ -17,6 +17,7 @@ import (
 	"github.com/warrenmq/warren/quorum"
 	"github.com/warrenmq/warren/server"
 	"github.com/warrenmq/warren/storage"
+	"github.com/warrenmq/warren/stream/slots"
 )
 
 // rooms are the broker's rooms joined into an engine.
@@ -28,6 +29,7 @@ type rooms struct {
 	db       *storage.DB
 	store    *queue.Store
 	quorum   *quorum.Host
+	streams  *slots.Host
 	ballast  *storage.Ballast
 	alarms   broker.Alarms
 	broker   *broker.Broker
