@@ -144,6 +144,7 @@ func (n *node) serve(ctx context.Context, cfg config.Config, version string, mem
 	}); ok {
 		o.Storage = s.Storage
 	}
+	o.Streams, _ = n.engine.(management.Streams)
 	api := management.New(o)
 	n.running.Go(func() { api.Run(ctx) })
 	for _, l := range n.listeners {

@@ -10,6 +10,7 @@ import (
 	"github.com/warrenmq/warren/exchange"
 	"github.com/warrenmq/warren/management"
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/stream/slots"
 )
 
 // What management sees of the broker: the snapshots of its rooms in management's terms.
@@ -105,6 +106,14 @@ func (r *rooms) fillQueue(q *broker.Queue, into *management.Queue) {
 		into.Quorum = &management.QuorumQueue{Leader: r.cfg.NodeName, Members: node, Online: node, DeliveryLimit: settings.Config.DeliveryLimit,
 			DelayedRetry: settings.DelayedRetry(), Delayed: s.Delayed, Kept: s.Kept, KeptBytes: s.KeptBytes}
 		into.ReadyBytes += s.DelayedBytes
+	}
+	if at, ok := q.Queue.(*slots.Queue); ok {
+		node := []string{r.cfg.NodeName}
+		st := at.Status()
+		into.Stream = &management.StreamQueue{Leader: r.cfg.NodeName, Members: node, Online: node, Segments: st.Segments, Readers: st.Readers, First: st.First, Next: st.Next}
+		if st.Broken != "" {
+			into.State = "stopped"
+		}
 	}
 	if q.Exclusive() {
 		into.Owner = r.connectionName(q.Owner)

@@ -206,8 +206,9 @@ type Queue struct {
 	// Policy and OperatorPolicy are names of what applies, empty: none. Definition is what both come to.
 	Policy, OperatorPolicy string
 	Definition             map[string]any
-	// Quorum is nil for other types.
+	// Quorum and Stream are nil for other types.
 	Quorum *QuorumQueue
+	Stream *StreamQueue
 }
 
 // QuorumQueue is what only quorum queues have.

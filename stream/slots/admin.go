@@ -76,8 +76,8 @@ type Committed struct {
 	Online  bool   // a consumer of this node has the name
 }
 
-// Offsets are the committed offsets of the stream, by name. It may read the disk.
-func (q *Queue) Offsets() []Committed {
+// Offsets are the committed offsets of the stream, by name. With times it fills in LagTime, and may read the disk for it.
+func (q *Queue) Offsets(times bool) []Committed {
 	m := q.slot.machine
 	m.mu.Lock()
 	r := m.streams[q.id]
@@ -98,7 +98,10 @@ func (q *Queue) Offsets() []Committed {
 		online[c.spec.Name] = true
 	}
 	q.mu.Unlock()
-	last, _ := r.log.LastTime()
+	last := int64(0)
+	if times {
+		last, _ = r.log.LastTime()
+	}
 	for i := range list {
 		c := &list[i]
 		c.Online = online[c.Name]
@@ -107,6 +110,9 @@ func (q *Queue) Offsets() []Committed {
 			continue
 		}
 		c.LagTime = -1
+		if !times {
+			continue
+		}
 		if t, ok, err := r.log.TimeOf(at); ok && err == nil {
 			c.LagTime = max(last-t, 0)
 		}
@@ -217,6 +223,18 @@ func (q *Queue) GoOn() (uint64, error) {
 	}
 	return next, x.err("")
 }
+
+// Resolve finds the offset that a Spec means now. Stored is stream.ErrOffset.
+func (q *Queue) Resolve(s stream.Spec) (uint64, error) {
+	r := q.replica()
+	if r == nil {
+		return 0, queue.ErrDeleted
+	}
+	return r.log.Resolve(s)
+}
+
+// Totals are memory that readers use in octets, and how many blocks they have read from disk.
+func (h *Host) Totals() (memory int64, reads uint64) { return h.memory.Used(), h.memory.Reads() }
 
 // Read makes a reader of the stream for one that is no consumer, and says where it begins. Whoever reads calls Release before
 // it waits for anything.
