@@ -226,10 +226,13 @@ func (m *machine) remove(dir string) error {
 	for _, name := range names {
 		err = errors.Join(err, m.fs.Remove(filepath.Join(dir, name)))
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		err = m.fs.Remove(dir)
 	}
-	return m.fs.Remove(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // clean deletes directories that no stream has: a node stopped before it could. Everything must have been applied that the

@@ -26,10 +26,11 @@ type machine struct {
 	boot      uint64         // this start of it
 	memory    *stream.Memory // local, as all of what follows
 	files     *stream.Files
-	ring      *ring       // what is to be done
-	full      func()      // called without locks when it is time for a checkpoint
-	grew      func()      // the same when a segment was begun
-	anyBroken atomic.Bool // some replica is
+	ring      *ring         // what is to be done
+	full      func()        // called without locks when it is time for a checkpoint
+	grew      func()        // the same when a segment was begun
+	pause     time.Duration // between tries to append
+	anyBroken atomic.Bool   // some replica is
 
 	mu      sync.Mutex // guards what follows
 	streams map[uint64]*replica
@@ -66,7 +67,7 @@ type replica struct {
 }
 
 func newMachine(number uint16) *machine {
-	return &machine{number: number, streams: map[uint64]*replica{}, locals: map[uint64]*Queue{}, skips: map[uint64]uint64{}}
+	return &machine{number: number, pause: appendPause, streams: map[uint64]*replica{}, locals: map[uint64]*Queue{}, skips: map[uint64]uint64{}}
 }
 
 // Apply implements quorum.StreamMachine: it applies a batch, if it is the next one of its origin, and returns the number up to
@@ -311,10 +312,10 @@ func (m *machine) open(q *replica) error {
 	return nil
 }
 
-// appendRetry and appendTries say how an append that failed is tried again. The slot stands still meanwhile.
+// appendTries and appendPause say how an append that failed is tried again. The slot stands still meanwhile.
 const (
-	appendRetry = 100 * time.Millisecond
 	appendTries = 50
+	appendPause = 100 * time.Millisecond
 )
 
 // append appends a chunk, unless an earlier start has done it.
@@ -346,7 +347,7 @@ func (m *machine) append(r *round, q *replica, chunk []byte) error {
 		if errors.Is(err, stream.ErrBroken) || try == appendTries {
 			return err
 		}
-		time.Sleep(appendRetry)
+		time.Sleep(m.pause)
 	}
 	m.begun = m.begun || q.log.Count() > segments
 	if r != nil && q.local != nil {
