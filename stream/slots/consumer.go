@@ -181,6 +181,9 @@ func (c *consumer) offer(w *worker) {
 		before := c.progress.Next()
 		for i := range w.offers {
 			c.progress.Delivered(w.offers[i].ID)
+			if sabotageCommit {
+				c.progress.Acked(w.offers[i].ID, w.offers[i].ID)
+			}
 		}
 		if at := c.reader.Offset(); c.waiting && at <= c.log.Next() { // the filter may have passed over the rest
 			c.progress.Passed(at)

@@ -370,7 +370,10 @@ func TestNames(t *testing.T) {
 	b.wants(numbered(0, 5)...)
 	b.ack(0, 2)
 	b.wants(numbered(5, 8)...)
-	wait(t, func() bool { o := q.Offsets(true); return len(o) == 1 && o[0].Next == 3 && o[0].Lag == 57 && o[0].LagTime >= 0 && o[0].Online })
+	wait(t, func() bool {
+		o := q.Offsets(true)
+		return len(o) == 1 && o[0].Next == 3 && o[0].Lag == 57 && o[0].LagTime >= 0 && o[0].Online
+	})
 	if at, err := q.SetOffset("n", stream.Spec{Kind: stream.At, N: 50}); at != 50 || err != nil {
 		t.Fatal(at, err)
 	}

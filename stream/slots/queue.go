@@ -79,7 +79,12 @@ func (q *Queue) Publish(b *queue.Batch, w *queue.Wake) {
 		e.end = len(m.buf)
 		m.entries = append(m.entries, e)
 	}
-	if len(m.entries) > 0 && !q.slot.proposer.publish(q, m, b.Confirms) {
+	confirms := b.Confirms
+	if sabotageConfirm && confirms != nil {
+		confirms.Settled(rangesOf(b.Numbers), true, w)
+		confirms = nil
+	}
+	if len(m.entries) > 0 && !q.slot.proposer.publish(q, m, confirms) {
 		for _, e := range m.entries {
 			refused = appendRange(refused, queue.Range{First: e.number, Last: e.number})
 		}
@@ -91,7 +96,7 @@ func (q *Queue) Publish(b *queue.Batch, w *queue.Wake) {
 		release.Add(b.Messages[i].Ref.Slab)
 	}
 	release.Flush()
-	if len(refused) > 0 && b.Confirms != nil {
+	if len(refused) > 0 && confirms != nil {
 		slices.SortFunc(refused, func(a, b queue.Range) int { return int(a.First) - int(b.First) })
 		b.Confirms.Settled(refused, false, w)
 	}
@@ -99,6 +104,13 @@ func (q *Queue) Publish(b *queue.Batch, w *queue.Wake) {
 	if cap(m.buf) <= maxBatch {
 		conversions.Put(m)
 	}
+}
+
+func rangesOf(numbers []uint64) (rs []queue.Range) {
+	for _, n := range numbers {
+		rs = appendRange(rs, queue.Range{First: n, Last: n})
+	}
+	return rs
 }
 
 var errBroken = errors.New("stream: this node lacks something of it")
