@@ -201,14 +201,20 @@ func (c *consumer) offer(w *worker) {
 	w.offers = w.offers[:0]
 }
 
-// settled takes the acknowledgement of deliveries, whatever it says of them.
-func (c *consumer) settled(ids []queue.Range) (over bool) {
+// maxHeld is how many messages a named consumer may have acknowledged, or still hold, behind one that it has not.
+const maxHeld = 100_000
+
+// settled takes the acknowledgement of deliveries, which is credit whatever it says of them. What is given back stays to be
+// read: the committed offset does not pass it. over: the consumer has left, and holds nothing any more. stuck: it has gone on
+// for too long without what it has not acknowledged.
+func (c *consumer) settled(ids []queue.Range, o queue.Outcome) (over, stuck bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n, raised := 0, false
+	read := c.spec.Name != "" && o != queue.Return && o != queue.ReturnFailed
 	for _, r := range ids {
 		n += int(r.Last - r.First + 1)
-		if c.spec.Name != "" && c.progress.Acked(r.First, r.Last) {
+		if read && c.progress.Acked(r.First, r.Last) {
 			raised = true
 		}
 	}
@@ -220,5 +226,5 @@ func (c *consumer) settled(ids []queue.Range) (over bool) {
 	if c.room() > 0 && !c.waiting {
 		c.schedule()
 	}
-	return c.gone && c.inFlight == 0
+	return c.gone && c.inFlight == 0, !c.gone && c.progress.Flight()-c.inFlight > maxHeld
 }

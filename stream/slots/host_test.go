@@ -647,3 +647,22 @@ func TestLogIsCut(t *testing.T) {
 	n.mustConsume(q, 1000, map[string]any{"x-stream-offset": "first"}).wants(numbered(0, 300)...)
 	n.close()
 }
+
+// TestHolesAreBounded: a consumer that goes on for ever without a message that it has not acknowledged is ended.
+func TestHolesAreBounded(t *testing.T) {
+	c := &consumer{queue: &Queue{}, spec: stream.Consumer{Name: "n"}}
+	c.progress.Begin(0)
+	for i := range uint64(maxHeld + 2) {
+		c.progress.Delivered(i)
+	}
+	c.inFlight = maxHeld + 2
+	if _, stuck := c.settled([]queue.Range{{First: 0, Last: 0}}, queue.Return); stuck {
+		t.Error("ended because of what it holds")
+	}
+	if _, stuck := c.settled([]queue.Range{{First: 1, Last: maxHeld - 1}}, queue.Ack); stuck {
+		t.Error("ended too early")
+	}
+	if _, stuck := c.settled([]queue.Range{{First: maxHeld, Last: maxHeld}}, queue.Ack); !stuck {
+		t.Error("not ended")
+	}
+}

@@ -345,14 +345,22 @@ func (q *Queue) Get(_ queue.ConsumerID, _ bool, _ *queue.Wake, done func(queue.O
 }
 
 // Settle implements queue.Queue.
-func (q *Queue) Settle(id queue.ConsumerID, ids []queue.Range, _ queue.Outcome, w *queue.Wake) {
+func (q *Queue) Settle(id queue.ConsumerID, ids []queue.Range, o queue.Outcome, w *queue.Wake) {
 	q.mu.Lock()
 	c := q.consumers[id]
 	q.mu.Unlock()
-	if c != nil && c.settled(ids) {
+	if c == nil {
+		return
+	}
+	over, stuck := c.settled(ids, o)
+	switch {
+	case over:
 		q.mu.Lock()
 		delete(q.consumers, id)
 		q.mu.Unlock()
+	case stuck:
+		q.host.o.Log.Warn("a consumer of a stream is cancelled: it goes on without a message that it has not acknowledged", "queue", q.name, "name", c.spec.Name)
+		q.cancel(c, w)
 	}
 }
 
