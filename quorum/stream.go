@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/lni/dragonboat/v4"
@@ -35,13 +36,13 @@ type StreamMachine interface {
 }
 
 // StreamShard is a Raft shard for streams, run by the same engine as the slots of quorum queues. Its methods may be called
-// concurrently, and all but Start when that has returned.
+// concurrently; Propose and CutLog when Start has returned.
 type StreamShard struct {
 	host    *Host
 	number  uint16
 	machine StreamMachine
 
-	engine *dragonboat.NodeHost
+	engine atomic.Pointer[dragonboat.NodeHost] // nil before Start has returned
 	user   dragonboat.INodeUser
 	noop   *client.Session
 }
@@ -112,7 +113,8 @@ func (s *StreamShard) Start() error {
 	if s.user, err = engine.GetNodeUser(shard); err != nil {
 		return err
 	}
-	s.engine, s.noop = engine, engine.GetNoOPSession(shard)
+	s.noop = engine.GetNoOPSession(shard)
+	s.engine.Store(engine)
 	return nil
 }
 
@@ -123,14 +125,15 @@ func (s *StreamShard) Propose(b []byte, timeout time.Duration) (Proposal, error)
 }
 
 // Leads reports whether this node leads the shard, as far as it knows.
-func (s *StreamShard) Leads() bool {
-	leader, _, known, err := s.engine.GetLeaderID(firstStream + uint64(s.number))
-	return err == nil && known && leader == s.host.o.Node
-}
+func (s *StreamShard) Leads() bool { return s.Leader() == s.host.o.Node }
 
 // Leader is the number of the node that leads, as far as this one knows; 0: none.
 func (s *StreamShard) Leader() uint64 {
-	leader, _, known, err := s.engine.GetLeaderID(firstStream + uint64(s.number))
+	engine := s.engine.Load()
+	if engine == nil {
+		return 0
+	}
+	leader, _, known, err := engine.GetLeaderID(firstStream + uint64(s.number))
 	if err != nil || !known {
 		return 0
 	}
@@ -143,7 +146,7 @@ func (s *StreamShard) CutLog(index uint64, quit <-chan struct{}) error {
 		return nil
 	}
 	o := dragonboat.SnapshotOption{OverrideCompactionOverhead: true, CompactionIndex: index - 1}
-	state, err := s.engine.RequestSnapshot(firstStream+uint64(s.number), o, time.Minute)
+	state, err := s.engine.Load().RequestSnapshot(firstStream+uint64(s.number), o, time.Minute)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/storage"
@@ -167,8 +168,14 @@ func (q *Queue) ForgetOffset(name string) error {
 	return x.err(name)
 }
 
-// errStopping is of a node that goes down.
-var errStopping = errors.New("stream: the node goes down")
+// What comes of commands without an answer: the node goes down, or nobody knows.
+var (
+	errStopping = errors.New("stream: the node goes down")
+	errNoAnswer = errors.New("stream: no answer came in time; it may be done yet")
+)
+
+// commandPatience is how long an operator's command waits for its answer.
+const commandPatience = 30 * time.Second
 
 // await gives a command and waits for its answer.
 func (q *Queue) await(k kind, rest func(dst []byte) []byte) (result, error) {
@@ -176,11 +183,15 @@ func (q *Queue) await(k kind, rest func(dst []byte) []byte) (result, error) {
 	if !q.slot.proposer.command(k, q.id, rest, func(x *result, _ *queue.Wake) { done <- *x }) {
 		return result{}, errStopping
 	}
+	timer := time.NewTimer(commandPatience)
+	defer timer.Stop()
 	select {
 	case x := <-done:
 		return x, nil
 	case <-q.slot.quit:
 		return result{}, errStopping
+	case <-timer.C:
+		return result{}, errNoAnswer
 	}
 }
 
