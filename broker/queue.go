@@ -28,13 +28,17 @@ type QueueDeclaration struct {
 // NewQueue is what the queue behind a Queue is made from.
 type NewQueue struct {
 	Type        string // Classic, Quorum, Stream
+	Name        string
 	ID          QueueID
 	Durable     bool
 	MaxPriority int
 	Config      queue.Config
 	DeadLetters queue.DeadLetters
 	Home        uint64 // number of the member on which a classic queue lives; 0: the first one
-	VHost, Name string
+	VHost       string
+	// Of streams, fixed when they are made.
+	SegmentBytes int64 // 0: the default
+	FilterSize   uint8 // 0: the default
 }
 
 // Queue is a declared queue: the queue that runs, and what the broker knows of it. Publish, Ready, Get, Settle, Purge and
@@ -96,7 +100,7 @@ func newQueue(v *VHost, id QueueID, c PutQueue) *Queue {
 	q.letters.q = q
 	q.Queue = v.broker.NewQueue(NewQueue{
 		Type: q.Type, ID: id, Durable: q.Durable, MaxPriority: s.MaxPriority, Config: s.Config, DeadLetters: &q.letters,
-		Home: c.Home, VHost: v.Name, Name: q.Name,
+		Home: c.Home, VHost: v.Name, Name: q.Name, SegmentBytes: s.SegmentBytes, FilterSize: s.FilterSize,
 	})
 	if q.Queue != nil && s.Expires >= 0 {
 		q.touch()
@@ -132,9 +136,12 @@ func (q *Queue) reconfigure(w *queue.Wake) {
 }
 
 // Counts are what declare-ok tells: how many messages are ready, and how many consumers there are. A quorum queue with a single
-// active consumer has no others, as RabbitMQ counts.
+// active consumer has no others, and a stream none, as RabbitMQ counts.
 func (q *Queue) Counts() (messages, consumers uint64) {
 	s := q.Stats()
+	if q.Type == Stream {
+		return s.Ready, 0
+	}
 	if q.Type == Quorum && q.Settings().Config.SingleActive {
 		return s.Ready, min(s.Consumers, 1)
 	}
@@ -216,6 +223,10 @@ func (q *Queue) attachError(err error) *amqp.Error {
 		return q.VHost.noQueue(q.Name)
 	case errors.Is(err, queue.ErrDown):
 		return q.homeDown()
+	}
+	var refused *queue.RefusedError
+	if errors.As(err, &refused) {
+		return amqp.Errorf(amqp.PreconditionFailed, "failed consuming from %s %s: %s", q.Type, q.VHost.queueResource(q.Name), refused.Why)
 	}
 	return amqp.Errorf(amqp.InternalError, "failed consuming from %s %s: %v", q.Type, q.VHost.queueResource(q.Name), err)
 }
@@ -364,9 +375,9 @@ func (q *Queue) ended() {
 // end marks a queue as gone that went with its virtual host.
 func (q *Queue) end() { q.settle(gone) }
 
-// declaredAgain notes that the queue was declared though it was there. A quorum queue is not in use because of that.
+// declaredAgain notes that the queue was declared though it was there. A replicated queue is not in use because of that.
 func (q *Queue) declaredAgain() {
-	if q.Type != Quorum {
+	if q.Type == Classic {
 		q.touch()
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/stream"
 )
 
 // Settings are what counts for a queue in the end.
@@ -14,6 +15,10 @@ type Settings struct {
 	Config      queue.Config
 	MaxPriority int   // 0: no priorities
 	Expires     int64 // milliseconds unused until the queue is deleted, -1: never
+
+	// Of a stream, 0: the default. What counts is the first value of its life, and that of the node's start.
+	SegmentBytes int64
+	FilterSize   uint8
 
 	DeadLetter         bool // whether there is a dead-letter exchange
 	DeadLetterExchange string
@@ -169,6 +174,12 @@ func (s *Settings) set(key string, v any) {
 		s.Config.DelayMin = max(n, 0)
 	case "delayed-retry-max":
 		s.Config.DelayMax = max(n, 0)
+	case "max-age":
+		s.Config.MaxAge, _ = stream.ParseAge(str)
+	case "stream-max-segment-size-bytes":
+		s.SegmentBytes = n
+	case "stream-filter-size-bytes":
+		s.FilterSize = uint8(n) // from 16 to 255
 	case "dead-letter-strategy":
 		s.Config.KeepDiscards = str == "at-least-once"
 	case "dead-letter-exchange":

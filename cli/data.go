@@ -16,6 +16,7 @@ import (
 	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/quorum"
 	"github.com/warrenmq/warren/storage"
+	"github.com/warrenmq/warren/stream/slots"
 )
 
 // The data directory:
@@ -24,7 +25,8 @@ import (
 //	meta/      metadata, consumption records, the list of runs
 //	journal/   what durable queues were given and gave away lately
 //	runs/      messages that wait
-//	raft/      quorum queues: the Raft log, messages that wait; there from the first of them on
+//	raft/      the Raft log, and quorum queues' messages that wait; there from the first quorum queue or stream on
+//	streams/   segments of streams; there from the first of them on
 //	ballast    room that is given up when the disk is full
 
 // openData opens the data directory and gives broker and queues what they had.
@@ -81,6 +83,11 @@ func (r *rooms) openData() error {
 	if r.quorum, err = quorum.Open(raft); err != nil {
 		return unopened("quorum queues in "+filepath.Join(dir, "raft"), dir, err)
 	}
+	r.streams, err = slots.Open(slots.Options{FS: storage.Roomy(fs, noSpace), Dir: filepath.Join(dir, "streams"), DB: r.db, Pool: r.pool, Log: r.log,
+		Quorum: r.quorum, Fatal: r.streamsFailed})
+	if err != nil {
+		return unopened("streams in "+filepath.Join(dir, "streams"), dir, err)
+	}
 	if r.broker, err = broker.Open(meta); err != nil {
 		return unreadable(dir, err)
 	}
@@ -99,6 +106,14 @@ func (r *rooms) openData() error {
 	if err != nil {
 		return unopened("quorum queues in "+filepath.Join(dir, "raft"), dir, err)
 	}
+	streams, err := r.streams.Recover(ctx)
+	if err != nil {
+		return unopened("streams in "+filepath.Join(dir, "streams"), dir, err)
+	}
+	if streams.Unknown > 0 {
+		r.log.Warn("there were streams that are not declared: they were deleted shortly before the node stopped, unless the metadata lost its end",
+			"streams", streams.Unknown)
+	}
 	if replicated.Unknown > 0 {
 		r.log.Warn("there were quorum queues that are not declared: they were deleted shortly before the node stopped, unless the metadata lost its end",
 			"queues", replicated.Unknown)
@@ -109,7 +124,7 @@ func (r *rooms) openData() error {
 		}
 	}
 	j := &report.Journal
-	r.log.Info("data directory opened", "queues", report.Queues+replicated.Queues, "messages", report.Messages+replicated.Messages, "clean", j.Clean,
+	r.log.Info("data directory opened", "queues", report.Queues+replicated.Queues+streams.Streams, "messages", report.Messages+replicated.Messages+streams.Records, "clean", j.Clean,
 		"journal_records", j.Records, "took", time.Since(begun).Round(time.Millisecond).String())
 	for _, f := range j.Faults {
 		r.log.Error("the journal is damaged", "fault", fmt.Sprint(f))
@@ -152,6 +167,11 @@ func (r *rooms) raftFailed(err error) {
 	os.Exit(code)
 }
 
+// streamsFailed is the same for segments of streams.
+func (r *rooms) streamsFailed(err error) {
+	r.raftFailed(&quorum.EngineError{Why: err.Error(), Disk: true})
+}
+
 // catchUp is how long a start waits for quorum queues to have done what they were told before the node stopped.
 const catchUp = 5 * time.Minute
 
@@ -162,8 +182,10 @@ func (r *rooms) newQueue(q broker.NewQueue) queue.Queue {
 			r.member.slotsFor()
 		}
 		return r.quorum.NewQueue(uint64(q.ID), q.Config, q.DeadLetters)
-	case q.Type == broker.Quorum: // of a node that is stopped: its messages are not looked at
+	case q.Type == broker.Quorum || q.Type == broker.Stream && r.quorum == nil: // of a node that is stopped: its messages are not looked at
 		return queue.NewClassic(queue.QuorumRules(), q.Config, r.pool, r.clock, nil)
+	case q.Type == broker.Stream && r.streams != nil:
+		return r.streams.NewQueue(uint64(q.ID), slots.Config{Name: q.Name, Limits: q.Config, SegmentBytes: q.SegmentBytes, FilterSize: q.FilterSize})
 	case q.Type != broker.Classic:
 		return nil
 	}
@@ -181,6 +203,9 @@ func (r *rooms) closeData() error {
 	r.clock.Close() // nothing expires any more
 	if r.member != nil {
 		r.member.end()
+	}
+	if r.streams != nil {
+		errs = append(errs, r.streams.Close())
 	}
 	if r.quorum != nil {
 		errs = append(errs, r.quorum.Close())
@@ -207,7 +232,7 @@ func (r *rooms) closeData() error {
 // openMetadata opens the key-value store of a data directory.
 func openMetadata(fs storage.FS, dir string, o storage.DBOptions) (*storage.DB, error) {
 	files := 0 // with messages: without metadata nobody would know their queues, and they would be deleted
-	for _, part := range []string{"journal", "runs", "raft"} {
+	for _, part := range []string{"journal", "runs", "raft", "streams"} {
 		if names, err := fs.List(filepath.Join(dir, part)); err == nil {
 			files += len(names)
 		}

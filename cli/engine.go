@@ -18,6 +18,7 @@ import (
 	"github.com/warrenmq/warren/quorum"
 	"github.com/warrenmq/warren/server"
 	"github.com/warrenmq/warren/storage"
+	"github.com/warrenmq/warren/stream/slots"
 )
 
 // rooms are the broker's rooms joined into an engine.
@@ -30,6 +31,7 @@ type rooms struct {
 	store    *queue.Store
 	quorum   *quorum.Host
 	member   *membership // nil: the node is alone
+	streams  *slots.Host
 	ballast  *storage.Ballast
 	alarms   broker.Alarms
 	broker   *broker.Broker

@@ -267,6 +267,9 @@ func (r *rooms) Get(as management.User, f management.Fetch) ([]management.Messag
 	if refused != nil {
 		return nil, refusal(refused)
 	}
+	if q.Type == broker.Stream {
+		return nil, &management.Refusal{Code: amqp.NotImplemented, Text: "basic.get not supported by stream queues queue '" + q.Name + "' in vhost '" + f.VHost + "'"}
+	}
 	g := getter{rooms: r, queue: q}
 	if err := g.attach(); err != nil {
 		return nil, err
@@ -355,10 +358,8 @@ func (g *getter) get(noAck bool) (m management.Message, ok bool) {
 	}
 	s := queue.ParseStored(g.rooms.pool.Bytes(o.o.Message.Ref))
 	m = management.Message{Exchange: string(s.Exchange), Key: string(s.Key), Redelivered: o.o.Redelivered, Left: o.left, Body: s.AppendBody(nil)}
-	if h, err := amqp.ParseHeader(bytes.Clone(s.Header)); err == nil { // it was parsed when it was published
-		m.Properties = propertiesShown(h.Properties)
-		m.Properties.Headers = withCounts(m.Properties.Headers, &o.o)
-	}
+	m.Properties = propertiesOf(s.Header)
+	m.Properties.Headers = withCounts(m.Properties.Headers, &o.o)
 	g.rooms.pool.Release(o.o.Message.Ref.Slab, 1)
 	if !noAck {
 		id := uint64(o.o.ID)
@@ -401,6 +402,14 @@ func (deaf) Offer([]queue.Offered, *queue.Wake) bool { return true }
 func (deaf) Cancelled(*queue.Wake)                   {}
 func (deaf) Activity(bool)                           {}
 func (deaf) TimedOut(*queue.Wake)                    {}
+
+// propertiesOf are the properties of a content header.
+func propertiesOf(header []byte) (p management.Properties) {
+	if h, err := amqp.ParseHeader(bytes.Clone(header)); err == nil { // it was parsed when it was published
+		p = propertiesShown(h.Properties)
+	}
+	return p
+}
 
 // propertiesShown are properties in management's terms.
 func propertiesShown(p amqp.Properties) (out management.Properties) {

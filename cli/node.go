@@ -154,6 +154,7 @@ func (n *node) serve(ctx context.Context, cfg config.Config, version string, mem
 	if peers != nil {
 		o.Peers = peers.Peers()
 	}
+	o.Streams, _ = n.engine.(management.Streams)
 	api := management.New(o)
 	if o.Peers != nil {
 		peers.Answer(api)

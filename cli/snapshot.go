@@ -12,6 +12,7 @@ import (
 	"github.com/warrenmq/warren/management"
 	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/quorum"
+	"github.com/warrenmq/warren/stream/slots"
 )
 
 // What management sees of the broker: the snapshots of its rooms in management's terms.
@@ -123,6 +124,14 @@ func (r *rooms) fillQueue(q *broker.Queue, into *management.Queue) {
 		r.fillReplicas(q, into.Quorum)
 	} else if r.member != nil {
 		into.Home = r.member.nodeName(r.member.homeOf(q))
+	}
+	if at, ok := q.Queue.(*slots.Queue); ok {
+		node := []string{r.cfg.NodeName}
+		st := at.Status()
+		into.Stream = &management.StreamQueue{Leader: r.cfg.NodeName, Members: node, Online: node, Segments: st.Segments, Readers: st.Readers, First: st.First, Next: st.Next}
+		if st.Broken != "" {
+			into.State = "stopped"
+		}
 	}
 	if q.Exclusive() {
 		into.Owner = r.connectionName(q.Owner)

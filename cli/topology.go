@@ -90,6 +90,9 @@ func (r *rooms) PurgeQueue(as management.User, vhost, name string) error {
 	if refused != nil {
 		return refusal(refused)
 	}
+	if q.Type == broker.Stream {
+		return &management.Refusal{Code: amqp.PreconditionFailed, Text: "queue.purge not supported by stream queues queue '" + q.Name + "' in vhost '" + vhost + "'"}
+	}
 	var w queue.Wake
 	done := make(chan struct{})
 	q.Purge(&w, func(uint64) { close(done) })

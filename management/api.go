@@ -36,6 +36,8 @@ type Options struct {
 	// MemoryLimit and DiskLimit are the alarms' thresholds, in bytes. ConnectionMax is the node's bound, 0 for none.
 	MemoryLimit, DiskLimit uint64
 	ConnectionMax          int
+	// Streams answers for streams; nil: the node has none.
+	Streams Streams
 	// Storage returns the figures of the node's storage; nil: it has none.
 	Storage               func() StorageFigures
 	DataDir               string

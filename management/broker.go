@@ -213,8 +213,9 @@ type Queue struct {
 	// Home is the node that answers for the queue: that on which a classic queue lives. Empty: all nodes know of it what there is to know,
 	// as of quorum queues, or there is one node. Of a queue of another node's only what metadata knows is filled in.
 	Home string
-	// Quorum is nil for other types.
+	// Quorum and Stream are nil for other types.
 	Quorum *QuorumQueue
+	Stream *StreamQueue
 }
 
 // QuorumQueue is what only quorum queues have.

@@ -71,6 +71,7 @@ func (a *API) aggregated(e *exposition) {
 	sum(e, "rabbitmq_", once(&all), pick(queueFamilies, nil))
 	sum(e, "rabbitmq_", a.Broker.Channels(), pick(channelFamilies, nil))
 	sum(e, "rabbitmq_", a.Broker.Connections(), pick(connectionFamilies, nil))
+	a.streamMetrics(e, false)
 	a.processMetrics(e)
 }
 
@@ -79,6 +80,7 @@ func (a *API) perObject(e *exposition) {
 	a.identity(e, "per-object")
 	a.nodeMetrics(e, counts, &totals)
 	a.objects(e, "rabbitmq_", selection{all: true})
+	a.streamMetrics(e, true)
 	a.processMetrics(e)
 }
 

@@ -23,12 +23,20 @@ type queueIdentityView struct {
 	*replicatedView
 }
 
-// replicatedView are the fields of quorum queues that do not move, or not often.
+// replicatedView are the fields of quorum queues and streams that do not move, or not often.
 type replicatedView struct {
 	Leader        string   `json:"leader"`
 	Members       []string `json:"members"`
 	Online        []string `json:"online"`
-	DeliveryLimit any      `json:"delivery_limit"` // or "unlimited"
+	DeliveryLimit any      `json:"delivery_limit,omitempty"` // or "unlimited"; of quorum queues
+}
+
+// streamView are the other fields that only streams have.
+type streamView struct {
+	Readers   map[string]int `json:"readers"`
+	Segments  int            `json:"segments"`
+	First     uint64         `json:"first_offset"`
+	Committed *uint64        `json:"committed_offset"` // of the last message; null: there is none
 }
 
 // quorumView are the other fields that only quorum queues have.
@@ -84,6 +92,7 @@ type queueView struct {
 	Owner           *ownerView        `json:"owner_pid_details,omitempty"`
 	StorageVersion  int               `json:"storage_version,omitempty"`
 	*quorumView
+	*streamView
 }
 
 type ownerView struct {
@@ -120,6 +129,10 @@ func (a *API) queueIdentity(q *Queue) queueIdentityView {
 		if u.DeliveryLimit < 0 {
 			v.DeliveryLimit = "unlimited"
 		}
+	}
+	if u := q.Stream; u != nil {
+		v.Node = u.Leader
+		v.replicatedView = &replicatedView{Leader: u.Leader, Members: list(u.Members), Online: list(u.Online)}
 	}
 	return v
 }
@@ -171,6 +184,14 @@ func (a *API) queueView(q *Queue) queueView {
 		v.Bytes += u.KeptBytes
 		v.quorumView = &quorumView{DelayedRetry: u.DelayedRetry, Delayed: u.Delayed, DLX: u.Kept, DLXBytes: u.KeptBytes,
 			Persistent: v.Messages, PersistentBytes: v.Bytes}
+	}
+	if u := q.Stream; u != nil {
+		v.RAM, v.ReadyRAM, v.UnackedRAM, v.BytesRAM, v.StorageVersion = 0, 0, 0, 0, 0
+		v.streamView = &streamView{Readers: map[string]int{a.Node: u.Readers}, Segments: u.Segments, First: u.First}
+		if u.Next > 0 {
+			last := u.Next - 1
+			v.Committed = &last
+		}
 	}
 	counts := q.Counts
 	rates, sampled := a.samples.queue(q.ID)

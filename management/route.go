@@ -69,7 +69,7 @@ func (v verbs) and(a action, methods ...string) verbs {
 
 // table lists the routes; the first that matches counts. Paths are below /api.
 func (a *API) table() []route {
-	return []route{
+	return append([]route{
 		on("/overview", manage, get((*API).overview)),
 		on("/whoami", manage, get((*API).whoami)),
 		on("/version", nobody, get((*API).version)),
@@ -178,7 +178,7 @@ func (a *API) table() []route {
 		on("/all-configuration", admin, get((*API).exportDefinitions)),
 		on("/definitions/:in", admin, get((*API).exportDefinitions).and((*API).importDefinitions, http.MethodPost)),
 		on("/auth/hash_password/:password", admin, get((*API).hashPassword)),
-	}
+	}, streamRoutes()...)
 }
 
 // unbuilt are RabbitMQ's paths that are not built yet. A * stands for any segment, and what ends in /... for all below it too.

@@ -6,6 +6,8 @@
 // and what must wait for a disk or another node is reported later through a callback.
 package queue
 
+import "github.com/warrenmq/warren/amqp"
+
 // Range is a run of numbers, both ends included: delivery ids of one consumer, or publish numbers of one channel.
 type Range struct{ First, Last uint64 }
 
@@ -115,6 +117,8 @@ type ConsumerSpec struct {
 	Window    uint32 // deliveries handed over before Ready must be called; 0 is DefaultWindow
 	Gate      Gate   // nil: none
 	Timeout   int64  // milliseconds to settle a delivery in; 0: Config.ConsumerTimeout, negative: none. Classic queues know none
+	// Arguments are those of basic.consume, for types of queues that know more than the above: streams. They are a copy.
+	Arguments amqp.Table
 }
 
 // DefaultWindow is how many deliveries wait in an outlet before the queue pauses for it.
@@ -180,3 +184,8 @@ func (w *Wake) Flush() {
 	}
 	w.list = w.list[:0]
 }
+
+// RefusedError is of a consumer that a queue does not take because of what it asks for.
+type RefusedError struct{ Why string }
+
+func (e *RefusedError) Error() string { return e.Why }

@@ -78,6 +78,7 @@ type Config struct {
 	Overflow      Overflow
 	DeliveryLimit int64 // failed deliveries allowed, -1: none; acts only with Rules.CountReturns
 	SingleActive  bool
+	MaxAge        int64 // milliseconds, 0: none. Streams only, for which MaxBytes counts octets of segments
 
 	// The rest acts only with Rules.CountReturns.
 

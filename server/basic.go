@@ -3,13 +3,16 @@ package server
 import (
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"math"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/stream"
 )
 
 // actor is who asks the broker for something.
@@ -70,7 +73,8 @@ func (ch *channel) consume(m *amqp.BasicConsume) *amqp.Error {
 	if err != nil {
 		return err
 	}
-	spec, err := consumerSpec(q, m.Arguments)
+	args := slices.Clone(m.Arguments)
+	spec, err := consumerSpec(q, args)
 	if err != nil {
 		return err
 	}
@@ -86,7 +90,12 @@ func (ch *channel) consume(m *amqp.BasicConsume) *amqp.Error {
 	default:
 		spec.Gate = ch.gate(k)
 	}
-	as := broker.Consumer{Tag: tag, Connection: c.id, Channel: ch.number, Spec: spec, Arguments: slices.Clone(m.Arguments)}
+	if q.Type == broker.Stream {
+		if err := streamConsumer(q, &spec); err != nil {
+			return err
+		}
+	}
+	as := broker.Consumer{Tag: tag, Connection: c.id, Channel: ch.number, Spec: spec, Arguments: args}
 	ch.waiting++
 	var w queue.Wake // of the answer, which may come on another goroutine; the reader flushes it
 	q.Attach(as, k, &c.wake, func(id queue.ConsumerID, failure *amqp.Error) {
@@ -101,11 +110,17 @@ func (ch *channel) consume(m *amqp.BasicConsume) *amqp.Error {
 	return nil
 }
 
-// consumerSpec checks the arguments of a consumer, and is what they say.
+// consumerArguments are the arguments of basic.consume that only some types of queues know.
+var consumerArguments = [...]struct{ name, typ string }{
+	{"x-stream-offset", broker.Stream},
+	{"x-stream-filter", broker.Stream},
+	{"x-stream-match-unfiltered", broker.Stream},
+	{"x-consumer-timeout", broker.Quorum},
+}
+
+// consumerSpec checks the arguments of a consumer, and is what they say. It keeps args.
 func consumerSpec(q *broker.Queue, args amqp.Table) (spec queue.ConsumerSpec, _ *amqp.Error) {
-	invalid := func(arg, detail string) *amqp.Error {
-		return amqp.Errorf(amqp.PreconditionFailed, "invalid arg '%s' for queue '%s' in vhost '%s'%s", arg, q.Name, q.VHost.Name, detail)
-	}
+	invalid := func(arg, detail string) *amqp.Error { return invalidArgument(q, arg, detail) }
 	if v, ok := args.Get("x-priority"); ok {
 		n, ok := v.Int()
 		if !ok {
@@ -123,12 +138,41 @@ func consumerSpec(q *broker.Queue, args amqp.Table) (spec queue.ConsumerSpec, _ 
 		}
 		spec.Timeout = max(n, 1)
 	}
-	for _, arg := range [...]string{"x-stream-offset", "x-stream-filter", "x-stream-match-unfiltered", "x-consumer-timeout"} {
-		if _, ok := args.Get(arg); ok && (arg != "x-consumer-timeout" || q.Type != broker.Quorum) {
-			return spec, invalid(arg, " of queue type rabbit_"+q.Type+"_queue")
+	if q.Type == broker.Stream {
+		if _, err := stream.ParseConsumer(args, time.Now()); err != nil {
+			var wrong *stream.ArgumentError
+			errors.As(err, &wrong)
+			return spec, invalid(wrong.Argument, ": "+wrong.Why)
+		}
+		spec.Arguments = args
+		if _, ok := args.Get("x-priority"); ok {
+			return spec, invalid("x-priority", unknownTo(q))
+		}
+	}
+	for _, arg := range consumerArguments {
+		if _, ok := args.Get(arg.name); ok && arg.typ != q.Type {
+			return spec, invalid(arg.name, unknownTo(q))
 		}
 	}
 	return spec, nil
+}
+
+func invalidArgument(q *broker.Queue, arg, detail string) *amqp.Error {
+	return amqp.Errorf(amqp.PreconditionFailed, "invalid arg '%s' for queue '%s' in vhost '%s'%s", arg, q.Name, q.VHost.Name, detail)
+}
+
+func unknownTo(q *broker.Queue) string { return " of queue type rabbit_" + q.Type + "_queue" }
+
+// streamConsumer is what else a stream asks of its consumers (RabbitMQ docs: streams, "Consuming"): acknowledgements are the
+// credit that it delivers for.
+func streamConsumer(q *broker.Queue, spec *queue.ConsumerSpec) *amqp.Error {
+	switch {
+	case spec.Prefetch == 0:
+		return amqp.Errorf(amqp.PreconditionFailed, "consumer prefetch count is not set for stream queue '%s' in vhost '%s'", q.Name, q.VHost.Name)
+	case spec.NoAck:
+		return amqp.Errorf(amqp.NotImplemented, "automatic acknowledgement not supported by stream queue '%s' in vhost '%s'", q.Name, q.VHost.Name)
+	}
+	return nil
 }
 
 // consumeReplies makes the channel wait for direct replies.
@@ -217,6 +261,9 @@ func (ch *channel) get(m *amqp.BasicGet) *amqp.Error {
 	if err != nil {
 		return err
 	}
+	if q.Type == broker.Stream {
+		return amqp.Errorf(amqp.NotImplemented, "basic.get not supported by stream queues queue '%s' in vhost '%s'", q.Name, c.vhost.Name)
+	}
 	ch.mu.Lock()
 	k := ch.getters[q]
 	ch.mu.Unlock()
@@ -273,6 +320,9 @@ func (ch *channel) purge(m *amqp.QueuePurge) *amqp.Error {
 	q, err := c.vhost.QueueFor(c.actor(), name)
 	if err != nil {
 		return err
+	}
+	if q.Type == broker.Stream {
+		return amqp.Errorf(amqp.NotImplemented, "queue.purge not supported by stream queues queue '%s' in vhost '%s'", q.Name, c.vhost.Name)
 	}
 	ch.waiting++
 	q.Queue.Purge(&c.wake, func(n uint64) {

@@ -87,7 +87,7 @@ func (k *consumer) tell(w *queue.Wake, m amqp.Method) {
 	ch.conn.putText(w, k, func(dst []byte) []byte { return amqp.AppendMethodFrame(dst, ch.number, m) })
 }
 
-// Cancelled implements queue.Outlet: the queue is gone.
+// Cancelled implements queue.Outlet: the queue is gone, or has ended the consumer.
 func (k *consumer) Cancelled(w *queue.Wake) {
 	ch := k.channel
 	ch.mu.Lock()
@@ -103,6 +103,9 @@ func (k *consumer) Cancelled(w *queue.Wake) {
 	}
 	ch.mu.Unlock()
 	ch.conn.retire(k, w)
+	if k.of.Type == broker.Stream { // which may be there still, and has lost this consumer only
+		k.of.Detach(k.id, queue.Cancel, w, func() {})
+	}
 	if !k.getter && ch.conn.capabilities.cancelNotify {
 		ch.conn.post(func() {
 			ch.notices = append(ch.notices, k.tag)

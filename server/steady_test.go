@@ -13,9 +13,9 @@ import (
 	"github.com/warrenmq/warren/queue"
 )
 
-// stream is one publisher and one consumer at full speed over TCP. It allocates nothing while it runs, so that what is
+// flow is one publisher and one consumer at full speed over TCP. It allocates nothing while it runs, so that what is
 // allocated meanwhile is the server's.
-type stream struct {
+type flow struct {
 	in, out   net.Conn
 	frames    []byte // publishes, again and again
 	messages  int    // in frames
@@ -28,7 +28,7 @@ type stream struct {
 }
 
 // stream begins to consume; bodies have size octets.
-func (n *node) stream(t testing.TB, size, ackEvery int) *stream {
+func (n *node) stream(t testing.TB, size, ackEvery int) *flow {
 	t.Helper()
 	p, c := n.open(t, nil), n.open(t, nil)
 	c.declare("steady")
@@ -40,7 +40,7 @@ func (n *node) stream(t testing.TB, size, ackEvery int) *stream {
 	deliver := amqp.BasicDeliver{ConsumerTag: []byte("c"), RoutingKey: []byte("steady")}
 	header := len(one) - len(publishFrames(1, "steady", &amqp.PropertyList{}, nil, 0)) // of the body frames
 	delivery := len(amqp.AppendMethodFrame(nil, 1, &deliver)) + amqp.FrameOverhead + 14 + header
-	s := &stream{in: p.Conn, out: c.Conn, messages: max(1, 128<<10/len(one)), delivery: delivery, ackEvery: ackEvery,
+	s := &flow{in: p.Conn, out: c.Conn, messages: max(1, 128<<10/len(one)), delivery: delivery, ackEvery: ackEvery,
 		progress: make(chan struct{}, 1), done: make(chan struct{})}
 	for range s.messages {
 		s.frames = append(s.frames, one...)
@@ -49,7 +49,7 @@ func (n *node) stream(t testing.TB, size, ackEvery int) *stream {
 	return s
 }
 
-func (s *stream) consume() {
+func (s *flow) consume() {
 	defer close(s.done)
 	buf := make([]byte, 1<<20)
 	ack := amqp.AppendMethodFrame(nil, 1, &amqp.BasicAck{DeliveryTag: 1, Multiple: true})
@@ -79,7 +79,7 @@ func (s *stream) consume() {
 }
 
 // publish sends frames once, keeping at most ahead messages on the way.
-func (s *stream) publish(sent *int64, ahead int64) error {
+func (s *flow) publish(sent *int64, ahead int64) error {
 	for *sent-s.delivered.Load() > ahead {
 		select {
 		case <-s.done:

@@ -17,6 +17,7 @@ import (
 //	q/  consumption records of queues
 //	r/  runs
 //	s/  the state of the store
+//	k/  replicated queues (package quorum), and k/stream streams (package stream/slots)
 //
 // It is a Pebble database that was told to stay small: a few MiB of memory, a few dozen open files, one compaction at a
 // time. Methods may be called concurrently, a Batch belongs to one goroutine.

@@ -91,6 +91,13 @@ func (l *Log) Size() (n int64) {
 	return n
 }
 
+// Count is how many segments there are.
+func (l *Log) Count() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.segs)
+}
+
 // Segments tells of all segments, the oldest first.
 func (l *Log) Segments() []SegmentInfo {
 	l.mu.Lock()

@@ -22,6 +22,7 @@ type options struct {
 	get         int // messages of workload get
 	stored      int // messages of the workloads stored
 	passing     int // messages of workload old-unacked
+	replay      int // messages of workload replay
 	quick       bool
 
 	only         string // "warren", "peer" or "" for both
@@ -50,6 +51,7 @@ func parseOptions(args []string) (*options, error) {
 	flags.IntVar(&o.bindings, "bindings", 10_000, "bindings of the workloads topic")
 	flags.IntVar(&o.get, "get", 100_000, "messages of workload get, at most")
 	flags.IntVar(&o.stored, "stored", 10_000_000, "messages of workloads stored and stored-queues")
+	flags.IntVar(&o.replay, "replay", 100_000, "messages of workload replay")
 	flags.IntVar(&o.passing, "passing", 5_000_000, "messages of workload old-unacked")
 	flags.BoolVar(&o.quick, "quick", false, "short runs: all workloads that have a peer in less than twelve minutes; the others only by name")
 	flags.StringVar(&o.only, "only", "", "measure one side only: warren or peer")
@@ -84,7 +86,7 @@ func (o *options) shorten(flags *flag.FlagSet) {
 	for name, value := range map[string]string{
 		"duration": "1.5s", "warmup": "500ms", "backlog": "100000", "queues": "300", "connections": "1000",
 		"bindings": "2500", // ten thousand cost RabbitMQ twenty seconds a run to make and to delete
-		"get":      "20000", "stored": "1000000", "passing": "1000000",
+		"get":      "20000", "stored": "1000000", "passing": "1000000", "replay": "5000",
 	} {
 		if !given[name] {
 			flags.Set(name, value)
@@ -94,8 +96,8 @@ func (o *options) shorten(flags *flag.FlagSet) {
 
 func (o *options) validate() error {
 	switch {
-	case o.rounds < 1 || o.backlog < 1 || o.queues < 1 || o.connections < 1 || o.bindings < 1 || o.get < 1 || o.stored < 1 || o.passing < 1:
-		return fmt.Errorf("-rounds, -backlog, -queues, -connections, -bindings, -get, -stored and -passing must be positive")
+	case o.rounds < 1 || o.backlog < 1 || o.queues < 1 || o.connections < 1 || o.bindings < 1 || o.get < 1 || o.stored < 1 || o.passing < 1 || o.replay < 1:
+		return fmt.Errorf("-rounds, -backlog, -queues, -connections, -bindings, -get, -stored, -passing and -replay must be positive")
 	case o.duration <= 0 || o.warmup < 0:
 		return fmt.Errorf("-duration must be positive and -warmup not negative")
 	case o.only != "" && o.only != onlyWarren && o.only != onlyPeer:

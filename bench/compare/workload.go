@@ -50,6 +50,14 @@ func workloads() []workload {
 		{name: "quorum", about: "as persistent, on a quorum queue of one node",
 			args:    timed("-workload", "quorum"),
 			figures: append(throughput("run", 8, 12), confirmTimes("run", aim{}, aim{})...)},
+		{name: "stream", about: "a stream, 1 KiB, 1000 unconfirmed publishes; then it is read from the first message, an ack per 100 deliveries",
+			args:    timed("-workload", "stream"),
+			figures: append(append(throughput("publish", 0, 0), confirmTimes("publish", aim{}, aim{})...), throughput("drain", 0, 0)...)},
+		{name: "replay", about: "a stream of messages of 1 KiB is read from the first one by 1 consumer, and by 100 at once",
+			args: func(o *options) []string {
+				return []string{"-workload", "replay", "-messages", strconv.Itoa(o.replay), "-consumers", "100"}
+			},
+			fresh: true, figures: append(throughput("one", 0, 0), throughput("all", 0, 0)...)},
 		{name: "fanout", about: "a fanout exchange and 10 queues with a consumer each (deliveries are counted)",
 			args:    timed("-workload", "fanout"),
 			figures: throughput("run", leading*25, 80)},

@@ -38,6 +38,10 @@ func TestKills(t *testing.T) { kept(t, kills(t)) }
 // TestQuorumKills: the same with quorum queues.
 func TestQuorumKills(t *testing.T) { kept(t, kills(t), "-type", "quorum") }
 
+// TestStreamKills: the same with streams: nothing that was confirmed is lost, no offset is given twice, no committed offset goes
+// back or beyond what was acknowledged.
+func TestStreamKills(t *testing.T) { kept(t, kills(t), "-type", "stream") }
+
 // TestPowerCuts: a node loses its disk with all that it had not synced.
 func TestPowerCuts(t *testing.T) { kept(t, kills(t), "-power") }
 
@@ -62,6 +66,7 @@ func TestSabotage(t *testing.T) {
 	}{
 		{"confirm", nil}, {"skip", nil},
 		{"confirm", []string{"-type", "quorum"}},
+		{"confirm", []string{"-type", "stream"}}, {"skip", []string{"-type", "stream"}},
 		{"confirm", []string{"-power"}}, {"skip", []string{"-power"}},
 		{"nosync", []string{"-power"}}, {"nosyncdir", []string{"-power"}}, {"dropwrite", []string{"-power"}},
 	} {

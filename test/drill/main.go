@@ -1,7 +1,7 @@
 // Drill kills a node under load, again and again, and proves from the history of all that clients saw that it kept its
 // promises. docs/reliability.md says which.
 //
-//	go run ./test/drill [-kills 1000] [-seed N] [-dir DIR] [-power] [-type quorum]
+//	go run ./test/drill [-kills 1000] [-seed N] [-dir DIR] [-power] [-type quorum|stream]
 //
 // It builds Warren, runs it on ports chosen at run time in a directory of its own, and prints the seed. When a promise was
 // broken it says which message broke which, and keeps the data directory, the node's log and the history.
@@ -23,7 +23,7 @@ func main() {
 	dir := flag.String("dir", "", "work in this directory and keep it")
 	power := flag.Bool("power", false, "cut the power of a node on a simulated disk instead of killing a process")
 	sabotage := flag.String("sabotage", "", "what is broken on purpose: confirm or skip (built with -tags sabotage); with -power also nosync, nosyncdir or dropwrite")
-	typ := flag.String("type", "classic", "of the queues: classic or quorum (not with -power: the Raft log is on the real disk)")
+	typ := flag.String("type", "classic", "of the queues: classic, quorum or stream (the last two not with -power: the Raft log is on the real disk)")
 	flag.Parse()
 	if err := run(*kills, *seed, *dir, *power, *sabotage, *typ); err != nil {
 		fmt.Fprintln(os.Stderr, "FAILED:", err)
@@ -32,7 +32,7 @@ func main() {
 }
 
 func run(kills int, seed uint64, dir string, power bool, sabotage, typ string) error {
-	if typ != "classic" && typ != "quorum" || typ == "quorum" && power {
+	if typ != "classic" && typ != "quorum" && typ != "stream" || typ != "classic" && power {
 		return fmt.Errorf("-type %s is not possible", typ)
 	}
 	own := dir == ""
@@ -50,6 +50,18 @@ func run(kills int, seed uint64, dir string, power bool, sabotage, typ string) e
 	if sabotage != "" {
 		tags = []string{"sabotage"}
 		o.early = 5
+	}
+	if typ == "stream" {
+		o.least, o.most = 600*time.Millisecond, 1200*time.Millisecond // the Raft shards elect themselves first
+		told, err := runStreams(dir, o, tags, sabotage)
+		fmt.Println(told)
+		if err == nil && own {
+			return os.RemoveAll(dir)
+		}
+		if err != nil {
+			err = fmt.Errorf("%w\nthe data directory and the node's log are in %s", err, dir)
+		}
+		return err
 	}
 	var n node
 	if power {

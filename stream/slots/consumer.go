@@ -1,0 +1,230 @@
+package slots
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/stream"
+)
+
+const (
+	// turnMessages and turnOctets are how much a consumer gets before others have their turn.
+	turnMessages = 256
+	turnOctets   = 256 << 10
+	// maxHeader is how long a content header may be that is delivered: it must fit into a frame.
+	maxHeader = 128<<10 - 8
+)
+
+// consumer is a consumer of this node: a reader, and how much it may be given.
+type consumer struct {
+	queue *Queue
+	id    queue.ConsumerID
+	out   queue.Outlet
+	spec  stream.Consumer
+
+	generation uint64        // of its name
+	committing atomic.Uint64 // the offset that waits to be committed, plus one; 0: none does
+	log        *stream.Log
+	reader     *stream.Reader // used by the worker whose turn it is
+
+	mu       sync.Mutex // guards what follows; outlets lock under it
+	prefetch int        // how many it may hold
+	inFlight int        // how many it holds
+	blocked  bool       // its outlet is full, until Ready
+	waiting  bool       // at the end of the stream, until that grows
+	gone     bool       // gets nothing more
+	stage    stage
+	progress stream.Progress // of one with a name
+}
+
+// stage says where a consumer is with the workers.
+type stage uint8
+
+const (
+	resting stage = iota
+	inLine
+	running
+	runAgain // running, and something came up meanwhile
+)
+
+// schedule has a worker look at the consumer. Called with c.mu held.
+func (c *consumer) schedule() {
+	switch c.stage {
+	case resting:
+		c.stage = inLine
+		c.queue.host.workers.push(c)
+	case running:
+		c.stage = runAgain
+	}
+}
+
+// room is how many messages the consumer may be given now. Called with c.mu held.
+func (c *consumer) room() int {
+	if c.gone || c.blocked {
+		return 0
+	}
+	return max(0, c.prefetch-c.inFlight)
+}
+
+// run implements task: it is the consumer's turn.
+func (c *consumer) run(w *worker) {
+	c.mu.Lock()
+	c.stage, c.waiting = running, false
+	room := c.room()
+	c.mu.Unlock()
+	more := false
+	if room > 0 {
+		more = c.read(w, min(room, turnMessages))
+		c.reader.Release()
+	}
+	c.mu.Lock()
+	again := c.stage == runAgain || more && c.room() > 0
+	c.stage = resting
+	if again {
+		c.schedule()
+	}
+	c.mu.Unlock()
+}
+
+// read offers up to n messages, and reports whether there may be more to read at once.
+func (c *consumer) read(w *worker, n int) (more bool) {
+	w.offers = w.offers[:0]
+	octets := 0
+	more = true
+	for len(w.offers) < n && octets < turnOctets {
+		had := c.log.Next()
+		var rec stream.Record
+		err := c.reader.Next(&rec)
+		if err == nil {
+			if o, ok := c.offered(w, &rec); ok {
+				octets += int(o.Message.Ref.Len)
+				w.offers = append(w.offers, o)
+			}
+			continue
+		}
+		if more = c.trouble(w, err, had); !more {
+			break
+		}
+	}
+	c.offer(w)
+	return more
+}
+
+// trouble takes what a reader has to say besides a record. It returns whether there is more to read at once. had is where the
+// stream ended before the reader looked.
+func (c *consumer) trouble(w *worker, err error, had uint64) (more bool) {
+	q := c.queue
+	var removed *stream.RemovedError
+	var damage *stream.DamageError
+	switch {
+	case errors.Is(err, stream.ErrEnd):
+		c.mu.Lock()
+		c.waiting = true
+		more = c.log.Next() != had
+		c.waiting = !more
+		c.mu.Unlock()
+		return more
+	case errors.As(err, &removed):
+		q.host.Counters.Jumped.Add(removed.To - removed.From)
+		return true
+	case errors.As(err, &damage):
+		if damage.From < q.skip() {
+			q.host.Counters.Skipped.Add(damage.To - damage.From)
+			c.reader.Skip()
+			return true
+		}
+		q.damaged(damage)
+	case !errors.Is(err, stream.ErrClosed):
+		q.host.o.Log.Error("a stream cannot be read; the consumer is cancelled", "queue", q.name, "offset", c.reader.Offset(), "error", err.Error())
+	}
+	c.offer(w)
+	q.cancel(c, &w.wake)
+	return false
+}
+
+// offered makes a message of a record. It is false for one that AMQP 0-9-1 cannot carry.
+func (c *consumer) offered(w *worker, rec *stream.Record) (o queue.Offered, ok bool) {
+	d := &w.delivery
+	if err := d.Decode(rec.Body, rec.Offset); err != nil || len(d.Header) > maxHeader {
+		c.queue.host.Counters.Unreadable.Add(1)
+		return o, false
+	}
+	exchange, key := d.Exchange, d.Key
+	if !d.From {
+		key = c.queue.key
+	}
+	m := w.pool.NewMessage(exchange, key, d.Header, func(yield func([]byte) bool) {
+		for _, piece := range d.Body {
+			if !yield(piece) {
+				return
+			}
+		}
+	}, d.Size, 1)
+	return queue.Offered{Message: m, ID: rec.Offset}, true
+}
+
+// offer hands over what was read.
+func (c *consumer) offer(w *worker) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.gone {
+		for i := range w.offers {
+			w.release.Add(w.offers[i].Message.Ref.Slab)
+		}
+		w.release.Flush()
+		w.offers = w.offers[:0]
+		return
+	}
+	if c.spec.Name != "" {
+		before := c.progress.Next()
+		for i := range w.offers {
+			c.progress.Delivered(w.offers[i].ID)
+			if sabotageCommit {
+				c.progress.Acked(w.offers[i].ID, w.offers[i].ID)
+			}
+		}
+		if at := c.reader.Offset(); c.waiting && at <= c.log.Next() { // the filter may have passed over the rest
+			c.progress.Passed(at)
+		}
+		if next := c.progress.Next(); next > before {
+			c.queue.slot.proposer.commit(c, next)
+		}
+	}
+	if len(w.offers) == 0 {
+		return
+	}
+	c.inFlight += len(w.offers)
+	c.queue.delivered.Add(uint64(len(w.offers)))
+	c.blocked = !c.out.Offer(w.offers, &w.wake)
+	w.offers = w.offers[:0]
+}
+
+// maxHeld is how many messages a named consumer may have acknowledged, or still hold, behind one that it has not.
+const maxHeld = 100_000
+
+// settled takes the acknowledgement of deliveries, which is credit whatever it says of them. What is given back stays to be
+// read: the committed offset does not pass it. over: the consumer has left, and holds nothing any more. stuck: it has gone on
+// for too long without what it has not acknowledged.
+func (c *consumer) settled(ids []queue.Range, o queue.Outcome) (over, stuck bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n, raised := 0, false
+	read := c.spec.Name != "" && o != queue.Return && o != queue.ReturnFailed
+	for _, r := range ids {
+		n += int(r.Last - r.First + 1)
+		if read && c.progress.Acked(r.First, r.Last) {
+			raised = true
+		}
+	}
+	c.inFlight = max(0, c.inFlight-n)
+	c.queue.acked.Add(uint64(n))
+	if raised {
+		c.queue.slot.proposer.commit(c, c.progress.Next())
+	}
+	if c.room() > 0 && !c.waiting {
+		c.schedule()
+	}
+	return c.gone && c.inFlight == 0, !c.gone && c.progress.Flight()-c.inFlight > maxHeld
+}
