@@ -169,6 +169,9 @@ func (c connection) SendMessageBatch(b raftpb.MessageBatch) error {
 // SendChunk implements raftio.ISnapshotConnection.
 func (c connection) SendChunk(k raftpb.Chunk) error {
 	return c.e.deliver(c.to, func(other *endpoint) error {
+		c.e.network.mu.Lock()
+		c.e.network.chunks++
+		c.e.network.mu.Unlock()
 		data, err := k.Marshal()
 		var copied raftpb.Chunk
 		if err == nil {
@@ -177,9 +180,6 @@ func (c connection) SendChunk(k raftpb.Chunk) error {
 		if err == nil && !other.chunk(copied) {
 			err = errors.New("a chunk was refused")
 		}
-		c.e.network.mu.Lock()
-		c.e.network.chunks++
-		c.e.network.mu.Unlock()
 		return err
 	})
 }
