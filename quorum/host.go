@@ -279,6 +279,15 @@ func (h *Host) checkLog(dir string) error {
 	return nil
 }
 
+// alone makes the slots of a node that has no peers, and starts the Raft engine. h.mu is held.
+func (h *Host) alone() {
+	h.members = []uint64{h.o.Node}
+	h.opening = make(chan struct{})
+	if h.make(slotsAlone); !h.closed {
+		go h.start()
+	}
+}
+
 // NewQueue makes the queue behind a declared one, or finds it again after a start. id is never given out twice. It touches
 // memory only. In a cluster every node calls it for every queue, when there are slots.
 func (h *Host) NewQueue(id uint64, config queue.Config, dead queue.DeadLetters) *Queue {
@@ -287,11 +296,7 @@ func (h *Host) NewQueue(id uint64, config queue.Config, dead queue.DeadLetters) 
 		if h.o.Clustered {
 			panic("quorum: a queue, and no slots yet")
 		}
-		h.members = []uint64{h.o.Node}
-		h.opening = make(chan struct{})
-		if h.make(slotsAlone); !h.closed {
-			go h.start()
-		}
+		h.alone()
 	}
 	s := h.slots[id%uint64(len(h.slots))]
 	complete := h.complete

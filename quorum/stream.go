@@ -80,19 +80,11 @@ func (h *Host) StreamShard(number uint16, m StreamMachine) *StreamShard {
 func (s *StreamShard) Start() error {
 	h := s.host
 	h.mu.Lock()
-	if len(h.slots) == 0 && !h.closed {
-		h.make(slotsAlone)
-		go h.start()
+	if h.opening == nil && !h.closed {
+		h.alone()
 	}
-	opening := h.opening
 	h.mu.Unlock()
-	if opening == nil {
-		return errors.New("quorum: closed")
-	}
-	<-opening
-	h.mu.Lock()
-	engine, err := h.engine, h.err
-	h.mu.Unlock()
+	engine, err := h.raft()
 	if err != nil {
 		return err
 	}

@@ -83,7 +83,7 @@ func (ch *channel) consume(m *amqp.BasicConsume) *amqp.Error {
 	_, gated := q.Queue.(queue.Gated)
 	switch limit := ch.limit; {
 	case limit == nil:
-	case !gated: // such a queue may live elsewhere, and knows no limits of channels
+	case q.Type != broker.Classic || !gated: // such a queue may live elsewhere, and knows no limits of channels
 		if n := uint32(limit.max.Load()); !k.noAck && n > 0 && (spec.Prefetch == 0 || n < spec.Prefetch) {
 			spec.Prefetch = n
 		}

@@ -12,6 +12,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/warrenmq/warren/test/message"
+	warren "github.com/warrenmq/warren/test/node"
 )
 
 // The streams under load. One is cut by retention.
@@ -389,7 +390,7 @@ func drillStreams(n node, h *streamHistory, o options) (r result, err error) {
 		}
 		if rng.IntN(10) == 0 { // once more while it starts
 			r.kills++
-			if err := n.(interrupter).interrupt(time.Duration(rng.Int64N(int64(400 * time.Millisecond)))); err != nil {
+			if err := n.interrupt(time.Duration(rng.Int64N(int64(400 * time.Millisecond)))); err != nil {
 				return r, err
 			}
 		}
@@ -416,11 +417,11 @@ func drillStreams(n node, h *streamHistory, o options) (r result, err error) {
 // runStreams is run for streams.
 func runStreams(dir string, o options, tags []string, sabotage string) (string, error) {
 	binary := filepath.Join(dir, "warren")
-	if err := build(binary, tags...); err != nil {
+	if err := warren.Build(binary, tags...); err != nil {
 		return "", err
 	}
 	h := newStreamHistory()
-	r, err := drillStreams(&process{binary: binary, dir: dir, env: []string{"WARREN_SABOTAGE=" + sabotage}}, h, o)
+	r, err := drillStreams(newProcess(binary, dir, "", "WARREN_SABOTAGE="+sabotage), h, o)
 	if err == nil {
 		err = r.err()
 	}
