@@ -230,3 +230,26 @@ func TestStreamsOfAStoppedNode(t *testing.T) {
 		t.Errorf("%+v, %v", v, err)
 	}
 }
+
+// TestStreamDeliveriesAreCountedApart: by type, as metrics show them.
+func TestStreamDeliveriesAreCountedApart(t *testing.T) {
+	n := runNode(t)
+	c := n.peer()
+	c.stream("s", 5, nil)
+	reads(t, c.replay("s", amqp091.Table{"x-stream-offset": "first"}), 0, 5)
+	c.declare("q", true, false, nil)
+	c.publish("", "q", amqp091.Publishing{})
+	c.must(c.take("q").Ack(false))
+	r := n.engine.(*rooms)
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		classic, stream := r.delivered("classic"), r.delivered("stream")
+		if stream.Deliver == 5 && stream.Ack == 5 && classic.Deliver == 0 && classic.Get == 1 && classic.Ack == 1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v, %+v", classic, stream)
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
