@@ -311,6 +311,8 @@ type verification struct {
 		JournalRecords  int    `json:"journal_records"`
 		Runs            int    `json:"runs"`
 		RunRecords      uint64 `json:"run_records"`
+		Streams         int    `json:"streams"`
+		StreamMessages  uint64 `json:"stream_messages"`
 	} `json:"checked"`
 	Damages []damage `json:"damages"`
 	// Notes are worth knowing and no damage.
@@ -335,7 +337,7 @@ func (s *stopped) verify() (*verification, error) {
 	if err := s.verifyRuns(v); err != nil {
 		return nil, err
 	}
-	return v, nil
+	return v, s.verifyStreams(v)
 }
 
 func (v *verification) found(file string, offset, octets int64, format string, a ...any) {
@@ -468,6 +470,9 @@ func (v *verification) print(p *program) {
 	c := &v.Checked
 	fmt.Fprintf(p.out, "%s: read %s of metadata, %s of the journal in %s, %d messages in %s\n", v.Directory, count(c.MetadataRecords, "record"),
 		count(c.JournalRecords, "record"), count(c.JournalFiles, "file"), c.RunRecords, count(c.Runs, "run"))
+	if c.Streams > 0 {
+		fmt.Fprintf(p.out, "read %d messages in %s\n", c.StreamMessages, count(c.Streams, "stream"))
+	}
 	for _, n := range v.Notes {
 		fmt.Fprintf(p.out, "note: %s\n", n)
 	}

@@ -212,21 +212,66 @@ func TestDamagedStream(t *testing.T) {
 	}
 }
 
-// TestStreamsOfAStoppedNode: what looks into the directory of a stopped node is not confused by streams.
+// TestStreamsOfAStoppedNode: who verifies the directory of a stopped node hears of damage in streams.
 func TestStreamsOfAStoppedNode(t *testing.T) {
 	dir := t.TempDir()
 	n := runNodeIn(t, dir)
-	n.peer().stream("s", 5, nil)
+	n.peer().stream("s", 60, amqp091.Table{"x-stream-max-segment-size-bytes": int32(1000)})
 	n.stop()
-	s, err := openStopped(dir)
+	verify := func() *verification {
+		s, err := openStopped(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.close()
+		if s.broken != nil {
+			t.Fatal(s.broken)
+		}
+		v, err := s.verify()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+	if v := verify(); len(v.Damages) > 0 || v.Checked.Streams != 1 || v.Checked.StreamMessages != 60 {
+		t.Errorf("%+v", v)
+	}
+	segments, _ := filepath.Glob(filepath.Join(dir, "streams", "*", "*", "*.seg"))
+	b, err := os.ReadFile(segments[1])
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.close()
-	if s.broken != nil {
-		t.Fatal(s.broken)
+	b[100] ^= 1
+	if err := os.WriteFile(segments[1], b, 0o600); err != nil {
+		t.Fatal(err)
 	}
-	if v, err := s.verify(); err != nil || len(v.Damages) > 0 {
-		t.Errorf("%+v, %v", v, err)
+	if err := os.Remove(segments[3]); err != nil {
+		t.Fatal(err)
+	}
+	if v := verify(); len(v.Damages) != 2 || v.Checked.StreamMessages >= 60 || v.Checked.StreamMessages == 0 || v.Damages[0].File != strings.TrimPrefix(segments[1], dir+"/") {
+		t.Errorf("%+v", v)
+	}
+}
+
+// TestStreamDeliveriesAreCountedApart: by type, as metrics show them.
+func TestStreamDeliveriesAreCountedApart(t *testing.T) {
+	n := runNode(t)
+	c := n.peer()
+	c.stream("s", 5, nil)
+	reads(t, c.replay("s", amqp091.Table{"x-stream-offset": "first"}), 0, 5)
+	c.declare("q", true, false, nil)
+	c.publish("", "q", amqp091.Publishing{})
+	c.must(c.take("q").Ack(false))
+	r := n.engine.(*rooms)
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		classic, stream := r.delivered("classic"), r.delivered("stream")
+		if stream.Deliver == 5 && stream.Ack == 5 && classic.Deliver == 0 && classic.Get == 1 && classic.Ack == 1 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v, %+v", classic, stream)
+		}
+		time.Sleep(5 * time.Millisecond)
 	}
 }

@@ -56,28 +56,31 @@ func (r *rooms) Counts(into *management.Counts) {
 		ChannelsOpened: s.ChannelsOpened.Load(), ChannelsClosed: s.ChannelsClosed.Load(),
 		QueuesDeclared: b.QueuesDeclared.Load(), QueuesCreated: b.QueuesCreated.Load(), QueuesDeleted: b.QueuesDeleted.Load(),
 		AuthAttempts: b.AuthAttempts.Load(), AuthSucceeded: b.AuthSucceeded.Load(), AuthFailed: b.AuthFailed.Load(),
-		Delivery: []management.TypeCounts{r.delivered(broker.Classic), r.delivered(broker.Quorum), {Type: broker.Stream}},
+		Delivery: []management.TypeCounts{r.delivered(broker.Classic), r.delivered(broker.Quorum), r.delivered(broker.Stream)},
 	}
 }
 
 // delivered are the counts of one type of queues.
 func (r *rooms) delivered(typ string) management.TypeCounts {
-	b, d, q := &r.broker.Counters, &r.server.Counters.Deliveries, &r.server.Counters.OfQuorum
-	count := func(all, ofQuorum *atomic.Uint64) uint64 {
-		n := ofQuorum.Load() // before the other, which is never less
-		if typ == broker.Quorum {
+	b, d, q, s := &r.broker.Counters, &r.server.Counters.Deliveries, &r.server.Counters.OfQuorum, &r.server.Counters.OfStream
+	count := func(all, ofQuorum, ofStream *atomic.Uint64) uint64 {
+		n, m := ofQuorum.Load(), ofStream.Load() // before the other, which is never less
+		switch typ {
+		case broker.Quorum:
 			return n
+		case broker.Stream:
+			return m
 		}
-		return all.Load() - n
+		return all.Load() - n - m
 	}
 	routed := uint64(0)
 	if typ == broker.Classic { // of all types: they are not told apart when they are routed
 		routed = b.Routed.Load()
 	}
 	return management.TypeCounts{Type: typ,
-		QueueCounts: management.QueueCounts{Publish: routed, Deliver: count(&d.Delivered, &q.Delivered), DeliverNoAck: count(&d.DeliveredNoAck, &q.DeliveredNoAck),
-			Get: count(&d.Got, &q.Got), GetNoAck: count(&d.GotNoAck, &q.GotNoAck), GetEmpty: count(&d.GetEmpty, &q.GetEmpty),
-			Redeliver: count(&d.Redelivered, &q.Redelivered), Ack: count(&d.Acked, &q.Acked)},
+		QueueCounts: management.QueueCounts{Publish: routed, Deliver: count(&d.Delivered, &q.Delivered, &s.Delivered), DeliverNoAck: count(&d.DeliveredNoAck, &q.DeliveredNoAck, &s.DeliveredNoAck),
+			Get: count(&d.Got, &q.Got, &s.Got), GetNoAck: count(&d.GotNoAck, &q.GotNoAck, &s.GotNoAck), GetEmpty: count(&d.GetEmpty, &q.GetEmpty, &s.GetEmpty),
+			Redeliver: count(&d.Redelivered, &q.Redelivered, &s.Redelivered), Ack: count(&d.Acked, &q.Acked, &s.Acked)},
 		DroppedMaxLen: b.DeadDropped(typ, queue.MaxLen), DroppedExpired: b.DeadDropped(typ, queue.Expired), DroppedRejected: b.DeadDropped(typ, queue.Rejected),
 		DroppedDeliveryLimit: b.DeadDropped(typ, queue.DeliveryLimited),
 		DeadMaxLen:           b.DeadLettered(typ, queue.MaxLen), DeadExpired: b.DeadLettered(typ, queue.Expired), DeadRejected: b.DeadLettered(typ, queue.Rejected),

@@ -78,7 +78,7 @@ func (ch *channel) consume(m *amqp.BasicConsume) *amqp.Error {
 	if err != nil {
 		return err
 	}
-	k := &consumer{channel: ch, of: q, queue: q.Queue, tag: tag, noAck: m.NoAck, quorum: q.Type == broker.Quorum, timeout: spec.Timeout, head: deliverHead(ch.number, tag)}
+	k := &consumer{channel: ch, of: q, queue: q.Queue, tag: tag, noAck: m.NoAck, quorum: q.Type == broker.Quorum, stream: q.Type == broker.Stream, timeout: spec.Timeout, head: deliverHead(ch.number, tag)}
 	spec.Session, spec.NoAck, spec.Exclusive, spec.Prefetch = ch.id, m.NoAck, m.Exclusive, ch.prefetch
 	_, gated := q.Queue.(queue.Gated)
 	switch limit := ch.limit; {

@@ -68,6 +68,7 @@ type conn struct {
 	acked     uint64 // acknowledgements of the batch
 
 	ackedQuorum uint64 // those of them for quorum queues
+	ackedStream uint64 // and for streams
 
 	out    outbox
 	writer writer
@@ -143,7 +144,8 @@ func (c *conn) flush() {
 	if c.acked > 0 {
 		c.server.Counters.Acked.Add(c.acked)
 		c.server.Counters.OfQuorum.Acked.Add(c.ackedQuorum)
-		c.acked, c.ackedQuorum = 0, 0
+		c.server.Counters.OfStream.Acked.Add(c.ackedStream)
+		c.acked, c.ackedQuorum, c.ackedStream = 0, 0, 0
 	}
 	c.wake.Flush()
 }

@@ -19,6 +19,7 @@ type consumer struct {
 	timeout int64  // of its own for acknowledgements, milliseconds; 0: the queue's
 	noAck   bool
 	quorum  bool // the queue is a quorum queue
+	stream  bool // the queue is a stream
 	getter  bool
 	replyTo string // direct reply-to: its name; there is no queue
 	gated   bool   // counts for the channel's limit
@@ -103,7 +104,7 @@ func (k *consumer) Cancelled(w *queue.Wake) {
 	}
 	ch.mu.Unlock()
 	ch.conn.retire(k, w)
-	if k.of.Type == broker.Stream { // which may be there still, and has lost this consumer only
+	if k.stream { // which may be there still, and has lost this consumer only
 		k.of.Detach(k.id, queue.Cancel, w, func() {})
 	}
 	if !k.getter && ch.conn.capabilities.cancelNotify {

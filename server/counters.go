@@ -9,6 +9,7 @@ type Counters struct {
 
 	Deliveries            // from all queues
 	OfQuorum   Deliveries // those of them from quorum queues
+	OfStream   Deliveries // and from streams
 }
 
 // Deliveries are to consumers, in answer to basic.get, and those of them that were not the first. Acked counts
@@ -82,8 +83,8 @@ func (c *conn) countUnrouted(ch *channel, returned, replied bool) {
 
 // written is what a writer encoded and has not added to the totals yet.
 type written struct {
-	handed, ofQuorum handed
-	confirmed        uint64
+	handed, ofQuorum, ofStream handed
+	confirmed                  uint64
 }
 
 type handed struct{ delivered, noAck, got, gotNoAck, redelivered uint64 }
@@ -133,6 +134,9 @@ func (c *conn) addWritten() {
 	t.handed.addTo(&n.Deliveries)
 	if t.ofQuorum != (handed{}) {
 		t.ofQuorum.addTo(&n.OfQuorum)
+	}
+	if t.ofStream != (handed{}) {
+		t.ofStream.addTo(&n.OfStream)
 	}
 	if t.confirmed > 0 {
 		c.server.broker.Counters.Confirmed.Add(t.confirmed)

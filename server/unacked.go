@@ -124,6 +124,9 @@ func (ch *channel) settled(u unacked, o queue.Outcome) (permits int) {
 		if k.quorum {
 			ch.conn.ackedQuorum++
 		}
+		if k.stream {
+			ch.conn.ackedStream++
+		}
 	}
 	k.unacked--
 	ch.forget(k)

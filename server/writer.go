@@ -193,6 +193,9 @@ func (c *conn) deliver(ch *channel, items []item, release *queue.Releaser) (n in
 		if k.quorum {
 			c.writer.written.ofQuorum.count(k.noAck, o.Redelivered)
 		}
+		if k.stream {
+			c.writer.written.ofStream.count(k.noAck, o.Redelivered)
+		}
 		if k.noAck {
 			noAck++
 		} else {

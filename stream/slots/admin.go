@@ -248,11 +248,14 @@ func (q *Queue) Resolve(s stream.Spec) (uint64, error) {
 func (h *Host) Totals() (memory int64, reads uint64) { return h.memory.Used(), h.memory.Reads() }
 
 // Read makes a reader of the stream for one that is no consumer, and says where it begins. Whoever reads calls Release before
-// it waits for anything.
+// it waits for anything. A stream that lacks its end has no readers.
 func (q *Queue) Read(from stream.Spec, filter stream.Filter) (*stream.Reader, uint64, error) {
 	r := q.replica()
-	if r == nil {
+	switch {
+	case r == nil:
 		return nil, 0, queue.ErrDeleted
+	case q.isBroken(): // it may be rewound, and must have no readers then
+		return nil, 0, errBroken
 	}
 	offset, err := r.log.Resolve(from)
 	if err != nil {

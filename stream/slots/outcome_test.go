@@ -1,0 +1,61 @@
+package slots
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/warrenmq/warren/quorum"
+	"github.com/warrenmq/warren/test/seeds"
+)
+
+// TestUnknownOutcomes has the Raft engine refuse batches, and take batches and say that it has not: each is applied once, in
+// order, and everyone hears once.
+func TestUnknownOutcomes(t *testing.T) {
+	n := open(t, t.TempDir())
+	defer n.close()
+	n.host.make(slotsAlone)
+	rng := rand.New(rand.NewPCG(seeds.Of(t), 1))
+	var mu sync.Mutex
+	refused, doubtful := 0, 0
+	for _, s := range n.host.slots {
+		s.proposer.propose = func(b []byte, timeout time.Duration) (quorum.Proposal, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			switch rng.IntN(4) {
+			case 0:
+				refused++
+				return quorum.Proposal{}, errors.New("busy")
+			case 1:
+				doubtful++
+				_, _ = s.shard.Propose(b, timeout)
+				return quorum.Proposal{}, errors.New("who knows")
+			}
+			return s.shard.Propose(b, timeout)
+		}
+	}
+	go n.host.start()
+	q := n.host.NewQueue(1, Config{Name: "s", Limits: noLimits})
+	other := n.host.NewQueue(4, Config{Name: "other", Limits: noLimits}) // of the same slot
+	r := n.mustConsume(q, 1000, map[string]any{"x-stream-consumer-name": "n", "x-stream-offset": "first"})
+	for i := range 60 {
+		if n.publish(q, bodies(i*3, i*3+3)...) != 3 || n.publish(other, fmt.Sprintf("m%d", i)) != 1 {
+			t.Fatal("refused")
+		}
+	}
+	r.wants(numbered(0, 180)...)
+	r.ack(0, 99)
+	wait(t, func() bool { o := q.Offsets(false); return len(o) == 1 && o[0].Next == 100 })
+	n.mustConsume(other, 1000, map[string]any{"x-stream-offset": "first"}).wants(numbered(0, 60)...)
+	if q.Status().Next != 180 || other.Status().Next != 60 {
+		t.Errorf("%+v, %+v", q.Status(), other.Status())
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if refused == 0 || doubtful == 0 {
+		t.Errorf("%d refused, %d in doubt", refused, doubtful)
+	}
+}
