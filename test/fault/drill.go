@@ -20,6 +20,7 @@ type options struct {
 	seed     uint64
 	duration time.Duration
 	verbose  bool
+	only     string // kind of fault
 }
 
 // result is what a drill found.
@@ -44,7 +45,7 @@ func drill(ctx context.Context, c *cluster, h *history, o options) (r result) {
 	working, rest := context.WithCancel(ctx)
 	loaded := make(chan struct{})
 	go func() { l.run(working); close(loaded) }()
-	f := &faults{cluster: c, h: h, say: func(format string, args ...any) {
+	f := &faults{cluster: c, h: h, only: o.only, say: func(format string, args ...any) {
 		if o.verbose {
 			fmt.Printf("%8.3f s  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
 		}
