@@ -133,7 +133,7 @@ func TestCounts(t *testing.T) {
 
 // TestTopology: what was answered must be so, and nothing is said of the rest.
 func TestTopology(t *testing.T) {
-	made := topology{there: map[string]bool{"queue-1": true, "exchange-2": false}}
+	made := topology{there: map[string]answer{"queue-1": {exists: true}, "exchange-2": {}}}
 	for _, c := range []struct {
 		known []string
 		want  string

@@ -38,7 +38,7 @@ type result struct {
 func drill(ctx context.Context, c *cluster, h *history, o options) (r result) {
 	start := time.Now()
 	check := newChecker(h)
-	l := load{h: h, seed: o.seed, topology: topology{there: map[string]bool{}}}
+	l := load{h: h, seed: o.seed, topology: topology{there: map[string]answer{}}}
 	for _, m := range c.members {
 		l.addresses = append(l.addresses, m.address())
 	}
@@ -167,12 +167,15 @@ func finish(ctx context.Context, c *cluster, h *history, t *topology, r *result)
 	for i := range queues {
 		h.add(event{kind: drained, queue: uint8(i)})
 	}
-	for _, m := range c.members {
-		if err := eventually(ctx, patience/2, func() error { return t.verify(c, m) }); err != nil {
-			return err
-		}
-	}
 	r.changes = t.n
+	if err := eventually(ctx, patience/2, func() (err error) {
+		for _, m := range c.members {
+			err = errors.Join(err, t.verify(c, m))
+		}
+		return err
+	}); err != nil {
+		return err
+	}
 	slots := 0
 	err := eventually(ctx, patience/2, func() (err error) {
 		slots, err = c.compared()
