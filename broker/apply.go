@@ -18,16 +18,18 @@ func (b *Broker) apply(c Command) (r result) {
 		return b.in(c.VHost, func(v *VHost) result {
 			q := v.queue(c.Name)
 			if q != nil && q.ID == c.ID {
-				r.existed, r.durable = true, q.Durable
+				r.existed, r.durable, r.queue = true, v.recorded(q), q
+				sources := v.autoSources(nil, v.topology.BindingsTo(exchange.Destination{Queue: q.number}))
 				r.unbound = v.durableBindings(nil, v.topology.BindingsTo(exchange.Destination{Queue: q.number}))
 				r.gone = v.forget(q)
+				r.idle = v.idle(sources)
 			}
 			return r
 		})
 	case Bind:
-		return b.in(c.VHost, func(v *VHost) result { return v.bind(c.Binding) })
+		return b.in(c.VHost, func(v *VHost) result { return v.bind(c.Binding, c.Soft) })
 	case Unbind:
-		return b.in(c.VHost, func(v *VHost) result { return v.unbind(c.Binding) })
+		return b.in(c.VHost, func(v *VHost) result { return v.unbind(c.Binding, c.Soft) })
 	}
 	return b.applyRare(c)
 }
@@ -35,9 +37,12 @@ func (b *Broker) apply(c Command) (r result) {
 // applyRare is apply for commands that connections do not live by; see recordRare.
 func (b *Broker) applyRare(c Command) (r result) {
 	switch c := c.(type) {
-	case PutVHost, DeleteVHost, PutUser, DeleteUser, SetGlobalParameter, ClearGlobalParameter, SetUserLimits:
+	case PutVHost, DeleteVHost, PutUser, DeleteUser, SetGlobalParameter, ClearGlobalParameter, SetUserLimits, PutMember, DeleteMember, PutSlots:
 		return b.applyGlobal(c)
 	case SetPermissions:
+		if b.User(c.User) == nil {
+			return result{refused: noUser(c.User)}
+		}
 		return b.in(c.VHost, func(v *VHost) result { return v.setPermissions(c) })
 	case ClearPermissions:
 		return b.in(c.VHost, func(v *VHost) result {
@@ -46,6 +51,9 @@ func (b *Broker) applyRare(c Command) (r result) {
 			return r
 		})
 	case SetTopicPermissions:
+		if b.User(c.User) == nil {
+			return result{refused: noUser(c.User)}
+		}
 		return b.in(c.VHost, func(v *VHost) result { return v.setTopicPermissions(c) })
 	case ClearTopicPermissions:
 		return b.in(c.VHost, func(v *VHost) result {
@@ -109,7 +117,7 @@ func (b *Broker) applyGlobal(c Command) (r result) {
 	case PutVHost:
 		v := b.vhosts[c.Name]
 		if r.existed = v != nil; !r.existed {
-			v = newVHost(b, c.Name)
+			v = newVHost(b, c.Name, c.Default)
 			b.vhosts[c.Name] = v
 			for x := range v.topology.Exchanges() {
 				if x.Name != "" {
@@ -156,12 +164,14 @@ func (b *Broker) applyGlobal(c Command) (r result) {
 		delete(b.parameters, c.Name)
 	case SetUserLimits:
 		if b.users[c.User] == nil {
-			r.refused = amqp.Errorf(amqp.NotFound, "no user '%s'", c.User)
+			r.refused = noUser(c.User)
 			return r
 		}
 		v, _ := DecodeJSON(c.Limits)
 		m, _ := v.(map[string]any)
 		b.accounts.limit(c.User, limitsOf(m))
+	default:
+		b.applyCluster(c, &r)
 	}
 	return r
 }
@@ -196,15 +206,21 @@ func (v *VHost) deleteExchange(c DeleteExchange) (r result) {
 	if x == nil {
 		return r
 	}
+	used := v.used(x)
+	if c.Auto && (used || !x.AutoDelete) {
+		return r
+	}
 	r.existed = true
-	if c.IfUnused && x.Sources() > 0 {
+	if c.IfUnused && used {
 		r.refused = v.inUse(v.exchangeResource(c.Name))
 		return r
 	}
 	r.deleted = true
+	sources := v.autoSources(nil, v.topology.BindingsTo(x.Destination()))
 	r.unbound = v.durableBindings(nil, x.Bindings())
 	r.unbound = v.durableBindings(r.unbound, v.topology.BindingsTo(x.Destination()))
 	r.gone = v.topology.Delete(x)
+	r.idle = v.idle(sources)
 	return r
 }
 
@@ -221,8 +237,11 @@ func (v *VHost) durableBindings(list []Binding, bindings iter.Seq[*exchange.Bind
 	return list
 }
 
-// durable reports whether a binding outlives a restart. v.mu is held.
+// durable reports whether a binding is in the store. v.mu is held.
 func (v *VHost) durable(source *exchange.Exchange, d exchange.Destination) bool {
+	if v.broker.replicated.Load() {
+		return d.Exchange != nil || v.queues[d.Queue].Owner == 0
+	}
 	if d.Exchange != nil {
 		return source.Durable && d.Exchange.Durable
 	}
@@ -238,14 +257,25 @@ func (v *VHost) topicsOf(list []permissionID, user string) []permissionID {
 }
 
 func (v *VHost) putQueue(c PutQueue) (r result) {
-	if q := v.queue(c.Queue.Name); q != nil {
-		return result{existed: true, queue: q}
+	hard := v.broker.replicated.Load() && !c.Soft
+	before := v.queue(c.Queue.Name)
+	if before != nil && (!hard || before.Owner == 0) {
+		return result{existed: true, queue: before}
 	}
 	id := c.ID
 	if id == 0 {
-		if r.refused = v.queueLimit(c.Queue.Name); r.refused != nil {
+		n := v.count
+		if hard {
+			n -= v.softs
+		}
+		if r.refused = v.queueLimit(c.Queue.Name, n); r.refused != nil {
 			return r
 		}
+	}
+	if before != nil {
+		sources := v.autoSources(nil, v.topology.BindingsTo(exchange.Destination{Queue: before.number}))
+		v.forget(before)
+		r.displaced, r.idle = before, v.idle(sources)
 	}
 	switch {
 	case id != 0:
@@ -256,16 +286,20 @@ func (v *VHost) putQueue(c PutQueue) (r result) {
 	}
 	q := newQueue(v, id, c)
 	if q.Queue == nil {
-		r.refused = notBuilt(q.Type)
+		r.refused, r.unbuilt = notBuilt(q.Type), true
 		return r
 	}
-	q.number = v.topology.AddQueue(q.Name, q.Type == Classic)
+	q.number = v.topology.AddQueue(q.Name, q.Type == Classic && v.broker.here(q))
 	if int(q.number) == len(v.queues) {
 		v.queues = append(v.queues, nil)
 	}
 	v.queues[q.number] = q
+	if v.broker.replicated.Load() && q.Type == Classic && v.broker.here(q) {
+		v.broker.homes.Store(q.ID, q)
+	}
 	v.count++
 	if q.Owner != 0 {
+		v.softs++
 		v.owned[q.Owner] = append(v.owned[q.Owner], q)
 	}
 	r.queue = q
@@ -277,10 +311,12 @@ func (v *VHost) putQueue(c PutQueue) (r result) {
 func (v *VHost) forget(q *Queue) []*exchange.Exchange {
 	gone := v.topology.RemoveQueue(q.number)
 	v.queues[q.number] = nil
+	v.broker.homes.Delete(q.ID)
 	v.count--
 	if q.Owner == 0 {
 		return gone
 	}
+	v.softs--
 	if list := slices.DeleteFunc(v.owned[q.Owner], func(other *Queue) bool { return other == q }); len(list) > 0 {
 		v.owned[q.Owner] = list
 	} else {
@@ -289,8 +325,8 @@ func (v *VHost) forget(q *Queue) []*exchange.Exchange {
 	return gone
 }
 
-func (v *VHost) bind(b Binding) (r result) {
-	source, d, err := v.ends(b)
+func (v *VHost) bind(b Binding, soft bool) (r result) {
+	source, d, err := v.endsOf(b, soft)
 	if err != nil {
 		r.refused = err
 		return r
@@ -306,11 +342,14 @@ func (v *VHost) bind(b Binding) (r result) {
 	return r
 }
 
-func (v *VHost) unbind(b Binding) (r result) {
-	source, d, err := v.ends(b)
+func (v *VHost) unbind(b Binding, soft bool) (r result) {
+	source, d, err := v.endsOf(b, soft)
 	if err == nil {
 		r.durable = v.durable(source, d)
 		r.existed, r.gone = v.topology.Unbind(source, d, b.Key, b.Arguments)
+		if r.existed && source.AutoDelete && v.topology.Keep {
+			r.idle = v.idle([]*exchange.Exchange{source})
+		}
 	}
 	return r
 }
@@ -332,6 +371,8 @@ func (v *VHost) ends(b Binding) (source *exchange.Exchange, d exchange.Destinati
 	}
 	return source, exchange.Destination{Queue: q}, nil
 }
+
+func noUser(name string) *amqp.Error { return amqp.Errorf(amqp.NotFound, "no user '%s'", name) }
 
 func noVHost(name string) *amqp.Error {
 	return amqp.Errorf(amqp.NotFound, "no vhost '%s'", name)

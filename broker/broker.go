@@ -24,6 +24,25 @@ type Options struct {
 	Log *slog.Logger
 	// Store is where Open keeps durable metadata. It belongs to the caller, who closes it after the Broker.
 	Store *storage.DB
+	// Commands is the log that hard state comes from, from the start; see Replicate.
+	Commands Log
+	// Member is the number of this node in the cluster, 0 before it has one; see Replicate.
+	Member uint64
+	// CanRun reports whether a queue of the type may be declared in a cluster. nil: Classic and Quorum may.
+	CanRun func(typ string) bool
+	// Decides reports whether it is this member that lets a queue of the cluster that is not classic expire. nil: always. It is
+	// called without locks.
+	Decides func(QueueID) bool
+	// VHostDeleted and UserDeleted are called, on every node and without locks, when one was deleted: its connections end.
+	VHostDeleted, UserDeleted func(name string)
+	// SlotsWanted is how many slots a cluster gets with its first quorum queue; 0: it gets them by PutSlots only.
+	SlotsWanted uint64
+	// MembersChanged and SlotsChanged are called without locks when what Members and Slots return has changed, perhaps when it
+	// has not, and perhaps at the same time. They must not wait for anything that comes from the log.
+	MembersChanged, SlotsChanged func()
+	// SoftChanged is told, in a cluster, how the soft state of this node has changed, in order. It is called with locks held and
+	// must not wait.
+	SoftChanged func([]SoftItem)
 	// Alarms are those of the node; nil: the Broker makes its own.
 	Alarms *Alarms
 
@@ -59,9 +78,16 @@ type Broker struct {
 	loopback map[string]bool
 	// parameters are the global runtime parameters.
 	parameters map[string]any
+	members    map[uint64]Member // by number
+	lastMember uint64            // number given out last
+	slots      PutSlots
 
 	accounts accounts
 
+	replicated atomic.Bool   // hard commands come from a log; never taken back
+	member     atomic.Uint64 // number of this node
+
+	homes     sync.Map      // by QueueID, the *Queues that other nodes may reach here
 	lastQueue atomic.Uint64 // QueueID given out last
 	lastSoft  atomic.Uint64 // the same for soft queues
 
@@ -91,7 +117,8 @@ func newBroker(o Options) *Broker {
 	if o.LoopbackUsers == nil {
 		o.LoopbackUsers = []string{o.DefaultUser}
 	}
-	b := &Broker{Options: o, vhosts: make(map[string]*VHost), users: make(map[string]*User), loopback: make(map[string]bool), parameters: make(map[string]any)}
+	b := &Broker{Options: o, members: make(map[uint64]Member), vhosts: make(map[string]*VHost), users: make(map[string]*User), loopback: make(map[string]bool), parameters: make(map[string]any)}
+	b.member.Store(o.Member)
 	for _, u := range o.LoopbackUsers {
 		b.loopback[u] = true
 	}
@@ -101,7 +128,7 @@ func newBroker(o Options) *Broker {
 // makeDefaults makes what a new node has.
 func (b *Broker) makeDefaults() (err error) {
 	for _, c := range []Command{
-		PutVHost{Name: b.DefaultVHost, Description: "Default virtual host"},
+		PutVHost{Name: b.DefaultVHost, Description: "Default virtual host", Default: true},
 		PutUser{User{Name: b.DefaultUser, Hash: HashPassword(b.DefaultPass), Tags: []string{"administrator"}}},
 		SetPermissions{VHost: b.DefaultVHost, User: b.DefaultUser, Configure: ".*", Write: ".*", Read: ".*"},
 	} {
@@ -131,24 +158,32 @@ func (b *Broker) VHosts() []*VHost {
 
 // PutVHost makes a virtual host or changes its metadata.
 func (b *Broker) PutVHost(c PutVHost, done func(error)) {
+	c.Default = c.Name == b.DefaultVHost
 	done = b.synced(done)
 	b.commit(c, func(r result) { done(orNil(r.refused)) })
 }
 
-// DeleteVHost removes a virtual host with all that is in it. done hears whether it existed. The caller closes the
-// connections to it, which find that every queue and exchange is gone.
+// DeleteVHost removes a virtual host with all that is in it. done hears whether it existed. Connections to it find that
+// every queue and exchange is gone; see Options.VHostDeleted.
 func (b *Broker) DeleteVHost(name string, done func(existed bool, err error)) {
 	b.commit(DeleteVHost{Name: name}, func(r result) {
 		if r.refused != nil {
 			done(false, r.refused)
 			return
 		}
-		for _, q := range r.queues {
+		queues := r.queues
+		if r.carried {
+			queues = nil
+		}
+		for _, q := range queues {
 			q.end()
 		}
 		b.Sync(func(err *amqp.Error) {
-			for _, q := range r.queues {
+			for _, q := range queues {
 				q.forget(err)
+			}
+			if r.existed && !r.carried && err == nil && b.VHostDeleted != nil {
+				b.VHostDeleted(name)
 			}
 			done(r.existed, orNil(err))
 		})

@@ -14,6 +14,7 @@ type PutVHost struct {
 	Name, Description string
 	Tags              []string
 	DefaultQueueType  string // "": the node's
+	Default           bool   // a new one is the default virtual host: it gets amq.rabbitmq.log
 }
 
 // DeleteVHost removes a virtual host with all that is in it.
@@ -50,6 +51,9 @@ type PutExchange struct {
 type DeleteExchange struct {
 	VHost, Name string
 	IfUnused    bool
+	// Auto removes an auto-delete exchange that has lost its last binding, and is passed over if it has got another. Commands
+	// from a log remove such exchanges in no other way; see ApplyEntry.
+	Auto bool
 }
 
 // PutQueue declares a queue that was checked. One that exists stays as it is.
@@ -59,6 +63,7 @@ type PutQueue struct {
 	Owner uint64  // connection of an exclusive queue
 	Soft  bool    // soft state: not to be written
 	ID    QueueID // 0: the next one. Others come from the store
+	Home  uint64  // number of the member on which a classic queue lives; 0: the first one
 }
 
 // DeleteQueue removes the queue of that name if it is the one with that id.
@@ -120,6 +125,20 @@ type SetUserLimits struct {
 	Limits []byte
 }
 
+// PutMember makes or changes a member of the cluster. One whose Number is 0 is known by its NodeID, and gets the next
+// number, which nobody had before, if it is new.
+type PutMember struct{ Member Member }
+
+// DeleteMember removes a member. Its number is never given out again.
+type DeleteMember struct{ Number uint64 }
+
+// PutSlots says how many slots for quorum queues the cluster has, and which members have a vote in them from the start. Only
+// the first one counts.
+type PutSlots struct {
+	Count   uint64
+	Members []uint64
+}
+
 // Binding names a binding.
 type Binding struct {
 	Source, Destination string
@@ -149,6 +168,9 @@ func (ClearParameter) command()        {}
 func (SetGlobalParameter) command()    {}
 func (ClearGlobalParameter) command()  {}
 func (SetUserLimits) command()         {}
+func (PutMember) command()             {}
+func (DeleteMember) command()          {}
+func (PutSlots) command()              {}
 
 // result is what a command came to.
 type result struct {
@@ -158,6 +180,13 @@ type result struct {
 	queue    *Queue
 	queues   []*Queue  // removed with their virtual host; not ended yet
 	policies []*policy // that came or went, each of which may have a place in what counts for a queue
+	number   uint64    // of a member, or how many slots there are
+
+	// Of commands from a log.
+	carried   bool     // what follows from it was done where it was applied
+	unbuilt   bool     // this node cannot run the queue
+	displaced *Queue   // a soft queue that a hard one of its name put an end to
+	idle      []string // auto-delete exchanges that lost a binding and, as far as this node knows, have none left
 
 	// What record needs besides. Bindings and permissions are gathered only where there is a store.
 	durable     bool                   // the queue that was removed; both ends of the binding
@@ -175,16 +204,25 @@ type permissionID struct{ VHost, Exchange string }
 // commit makes a change and calls done with its result, at once or later. What was changed is durable when Sync, called
 // afterwards, calls back. No lock of this package is held.
 func (b *Broker) commit(c Command, done func(result)) {
-	if b.committer == nil {
+	t := b.committer
+	if t == nil {
 		done(b.apply(c))
 		return
 	}
-	done(b.committer.commit(b, c))
+	r, proposed := t.commit(b, c, done)
+	switch {
+	case proposed:
+	case len(r.idle) > 0:
+		b.deleteIdle(c, r.idle, func() { done(r) })
+	default:
+		done(r)
+	}
 }
 
 // Sync calls done when all that was changed so far will survive a power cut: before it returns if it does already, or
 // without a store; otherwise on another goroutine, which done must not hold up. Calls are answered in their order. The error
-// (541) says that what was changed may be lost; the store has failed then, and the node had better end.
+// (541) says that what was changed may be lost; the store has failed then, and the node had better end. What came from a
+// log is safe there.
 func (b *Broker) Sync(done func(*amqp.Error)) {
 	if b.committer == nil {
 		done(nil)

@@ -25,6 +25,16 @@ type committer struct {
 	order   uint64      // of the last durable binding
 	ids     uint64      // queue ids up to this one are set aside for us, durably
 	asked   uint64      // the same, once what was gathered is durable
+
+	// What follows counts from when hard commands come from a log.
+	replicated bool
+	turning    sync.Once
+	log        Log         // nil: not yet
+	early      []func(Log) // proposals that wait for it
+	applied    uint64      // index of the entry applied last
+	numbering  []byte      // that came with it
+	counted    bool        // the counters have changed since they were written
+	soft       soft
 }
 
 // group is what one sync makes durable.
@@ -71,7 +81,7 @@ func (t *committer) refuse(b *Broker, c Command) *amqp.Error {
 		}
 		grows = false
 	case DeleteVHost, DeleteUser, DeleteExchange, ClearPermissions, ClearTopicPermissions,
-		DeletePolicy, ClearParameter, ClearGlobalParameter:
+		DeletePolicy, ClearParameter, ClearGlobalParameter, DeleteMember:
 		grows = false
 	}
 	if t.failed != nil {
@@ -99,26 +109,39 @@ func (b *Broker) refuses(c Command) *amqp.Error {
 		return nil
 	}
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.refuse(b, c)
+	err, log := t.refuse(b, c), t.log
+	t.mu.Unlock()
+	if err == nil && log != nil && !isSoft(c) {
+		err = log.Refuses()
+	}
+	return err
 }
 
-// commit applies a command and has what it changed written.
-func (t *committer) commit(b *Broker, c Command) result {
+// commit applies a command and has what it changed written, or hands it to the log, which calls done.
+func (t *committer) commit(b *Broker, c Command, done func(result)) (r result, proposed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err := t.refuse(b, c); err != nil {
-		return result{refused: err}
+		return result{refused: err}, false
+	}
+	if t.replicated {
+		if isSoft(c) {
+			r = b.apply(c)
+			t.tellSoft(b, c, &r)
+			return r, false
+		}
+		t.propose(b, c, done)
+		return r, true
 	}
 	if q, ok := c.(PutQueue); ok && !q.Soft && b.lastQueue.Load() >= t.ids {
-		return result{refused: notStored("out of queue ids")} // a million queues within one sync
+		return result{refused: notStored("out of queue ids")}, false // a million queues within one sync
 	}
-	r := b.apply(c)
+	r = b.apply(c)
 	t.record(b, c, &r, &t.next.batch)
 	if !t.next.batch.Empty() {
 		t.more.Signal()
 	}
-	return r
+	return r, false
 }
 
 // sync calls done when all that was applied is durable, at once if it is.

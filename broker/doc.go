@@ -4,8 +4,9 @@
 // A change is a [Command], a value that one function, apply, turns into a new state in memory, always in the same way.
 // Whoever wants a change calls a method of [VHost] or [Broker], which checks what the client may do, forms the command and
 // commits it. Where there is a store, what a command has changed of the durable state joins a group of changes that is
-// written with one sync (see committer and record), and the client is answered when that is done. (Later commands will be
-// agreed on with other nodes first.) Every such method therefore takes a done callback, and no caller may count on its
+// written with one sync (see committer and record), and the client is answered when that is done. In a
+// cluster commands come from a log that all members share (see [Broker.Replicate]), and change something when they are applied.
+// Every such method therefore takes a done callback, and no caller may count on its
 // having run when the method returns, nor on which goroutine it runs. Soft state (exclusive queues and their bindings: they live
 // and die with a connection) is never written.
 //

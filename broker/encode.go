@@ -43,11 +43,20 @@ const (
 	kindSetGlobalParameter
 	kindClearGlobalParameter
 	kindSetUserLimits
+	kindPutMember
+	kindDeleteMember
+	kindPutSlots
 	kindEnd // none
 )
 
 // version is the format in which a kind is written.
-func (k kind) version() byte { return 1 }
+func (k kind) version() byte {
+	switch k {
+	case kindPutVHost, kindDeleteExchange, kindPutQueue:
+		return 2
+	}
+	return 1
+}
 
 // AppendCommand appends the octets of a command.
 func AppendCommand(dst []byte, cmd Command) []byte {
@@ -95,6 +104,12 @@ func AppendCommand(dst []byte, cmd Command) []byte {
 		c.encode(kindClearGlobalParameter, &cmd)
 	case SetUserLimits:
 		c.encode(kindSetUserLimits, &cmd)
+	case PutMember:
+		c.encode(kindPutMember, &cmd)
+	case DeleteMember:
+		c.encode(kindDeleteMember, &cmd)
+	case PutSlots:
+		c.encode(kindPutSlots, &cmd)
 	default:
 		panic("broker: unknown command")
 	}
@@ -114,7 +129,7 @@ func DecodeCommand(b []byte) (Command, error) {
 	if b[1] == 0 || b[1] > k.version() {
 		return nil, fmt.Errorf("command of kind %d has format version %d, and %d is the last one known here: written by a newer version", k, b[1], k.version())
 	}
-	c := &coder{b: b[2:], decoding: true}
+	c := &coder{b: b[2:], decoding: true, version: b[1]}
 	switch k {
 	case kindPutVHost:
 		return decode[PutVHost](c)
@@ -156,6 +171,12 @@ func DecodeCommand(b []byte) (Command, error) {
 		return decode[SetGlobalParameter](c)
 	case kindClearGlobalParameter:
 		return decode[ClearGlobalParameter](c)
+	case kindPutMember:
+		return decode[PutMember](c)
+	case kindDeleteMember:
+		return decode[DeleteMember](c)
+	case kindPutSlots:
+		return decode[PutSlots](c)
 	default:
 		return decode[SetUserLimits](c)
 	}
@@ -166,6 +187,9 @@ func (x *PutVHost) code(c *coder) {
 	c.str(&x.Description)
 	c.strs(&x.Tags)
 	c.str(&x.DefaultQueueType)
+	if c.version >= 2 {
+		c.flags(&x.Default)
+	}
 }
 
 func (x *DeleteVHost) code(c *coder) { c.str(&x.Name) }
@@ -223,7 +247,11 @@ func (x *PutExchange) code(c *coder) {
 func (x *DeleteExchange) code(c *coder) {
 	c.str(&x.VHost)
 	c.str(&x.Name)
-	c.flags(&x.IfUnused)
+	if c.version >= 2 {
+		c.flags(&x.IfUnused, &x.Auto)
+	} else {
+		c.flags(&x.IfUnused)
+	}
 }
 
 func (x *PutQueue) code(c *coder) {
@@ -233,6 +261,9 @@ func (x *PutQueue) code(c *coder) {
 	c.table(&x.Queue.Arguments)
 	c.num(&x.Owner)
 	c.num((*uint64)(&x.ID))
+	if c.version >= 2 {
+		c.num(&x.Home)
+	}
 }
 
 func (x *DeleteQueue) code(c *coder) {
@@ -312,10 +343,40 @@ func (x *SetUserLimits) code(c *coder) {
 	c.json(&x.Limits)
 }
 
+func (x *PutMember) code(c *coder) {
+	m := &x.Member
+	c.num(&m.Number)
+	c.num(&m.NodeID)
+	c.str(&m.Name)
+	c.str(&m.Address)
+	c.short(&m.Least)
+	c.short(&m.Most)
+}
+
+func (x *DeleteMember) code(c *coder) { c.num(&x.Number) }
+
+func (x *PutSlots) code(c *coder) {
+	c.num(&x.Count)
+	n := uint64(len(x.Members))
+	c.num(&n)
+	switch {
+	case !c.decoding || n == 0:
+	case n <= uint64(len(c.b)):
+		x.Members = make([]uint64, n)
+	default:
+		c.fail("%d members in what is left of %d octets", n, len(c.b))
+		return
+	}
+	for i := range x.Members {
+		c.num(&x.Members[i])
+	}
+}
+
 // coder appends fields to b, or takes them off its front.
 type coder struct {
 	b        []byte
 	decoding bool
+	version  byte  // of the kind
 	err      error // of decoding: the first
 }
 
@@ -323,7 +384,8 @@ type coder struct {
 type coded interface{ code(*coder) }
 
 func (c *coder) encode(k kind, cmd coded) {
-	c.b = append(c.b, byte(k), k.version())
+	c.version = k.version()
+	c.b = append(c.b, byte(k), c.version)
 	cmd.code(c)
 }
 
@@ -360,6 +422,17 @@ func (c *coder) num(n *uint64) {
 		return
 	}
 	*n, c.b = v, c.b[size:]
+}
+
+// short is a number below 65,536.
+func (c *coder) short(n *uint16) {
+	v := uint64(*n)
+	c.num(&v)
+	if v > 1<<16-1 {
+		c.fail("%d is too large", v)
+		return
+	}
+	*n = uint16(v)
 }
 
 // take is the next field of variable length, in place.

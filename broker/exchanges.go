@@ -100,12 +100,15 @@ func (v *VHost) DeleteExchange(a Actor, name string, ifUnused bool, done func(*a
 	done = v.answer(a, done)
 	v.mu.RLock()
 	err := v.checkDeleteExchange(a, name)
+	if x := v.topology.Exchange(name); err == nil && ifUnused && x != nil && x.Sources() > 0 {
+		err = v.inUse(v.exchangeResource(name))
+	}
 	v.mu.RUnlock()
 	if err != nil {
 		done(err)
 		return
 	}
-	v.broker.commit(DeleteExchange{v.Name, name, ifUnused}, func(r result) { done(r.refused) })
+	v.broker.commit(DeleteExchange{VHost: v.Name, Name: name, IfUnused: ifUnused}, func(r result) { done(r.refused) })
 }
 
 func (v *VHost) checkDeleteExchange(a Actor, name string) *amqp.Error {

@@ -206,7 +206,7 @@ func (m *importer) vhost(d *definition) error {
 			meta.fields[field] = d.fields[field]
 		}
 	}
-	c := PutVHost{Name: name}
+	c := PutVHost{Name: name, Default: name == m.broker.DefaultVHost}
 	if v := m.broker.VHost(name); v != nil { // what is not mentioned stays
 		v.mu.RLock()
 		c.Description, c.Tags, c.DefaultQueueType = v.description, v.tags, v.defaultType
@@ -361,7 +361,9 @@ func (m *importer) putPolicy(v *VHost, operator bool, name string, body map[stri
 			if m.changed == nil {
 				m.changed = make(map[*VHost][]*policy)
 			}
-			m.changed[v] = append(m.changed[v], r.policies...)
+			if !r.carried {
+				m.changed[v] = append(m.changed[v], r.policies...)
+			}
 			err = orNil(r.refused)
 		}
 	}

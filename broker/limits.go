@@ -64,9 +64,9 @@ func checkLimits(m map[string]any, names []string, what string) string {
 	return ""
 }
 
-// queueLimit is the error if there can be no more queues. v.mu is held.
-func (v *VHost) queueLimit(name string) *amqp.Error {
-	if limit, reached := v.limits.reached(maxQueues, v.count); reached {
+// queueLimit is the error if there can be no more queues than n. v.mu is held.
+func (v *VHost) queueLimit(name string, n int) *amqp.Error {
+	if limit, reached := v.limits.reached(maxQueues, n); reached {
 		return amqp.Errorf(amqp.PreconditionFailed, "cannot declare queue '%s': queue limit in vhost '%s' (%d) is reached", name, v.Name, limit)
 	}
 	return nil

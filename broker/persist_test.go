@@ -26,6 +26,7 @@ type disk struct {
 	made    []NewQueue // queues made since the start
 	stopped bool
 	refused string // queue type that the node cannot run
+	options func(*Options)
 }
 
 func openDisk(t testing.TB, fs *storage.FaultFS) *disk {
@@ -45,13 +46,17 @@ func (d *disk) open() (err error) {
 	d.clock = queue.NewClock()
 	pool := queue.NewPool(1 << 20)
 	d.made = nil
-	d.Broker, err = Open(Options{Node: "warren@test", Pool: pool, Clock: d.clock, Store: d.db, NewQueue: func(q NewQueue) queue.Queue {
+	o := Options{Node: "warren@test", Pool: pool, Clock: d.clock, Store: d.db, NewQueue: func(q NewQueue) queue.Queue {
 		if q.Type == d.refused {
 			return nil
 		}
 		d.made = append(d.made, q)
 		return queue.NewClassic(queue.ClassicRules(q.MaxPriority), q.Config, pool, d.clock, q.DeadLetters)
-	}})
+	}}
+	if d.options != nil {
+		d.options(&o)
+	}
+	d.Broker, err = Open(o)
 	if d.stopped = err != nil; d.stopped {
 		d.clock.Close()
 		d.db.Close()
@@ -464,9 +469,11 @@ func TestStoreFails(t *testing.T) {
 
 func TestNewerStore(t *testing.T) {
 	for name, change := range map[string]func(*storage.Batch){
-		"format":  func(b *storage.Batch) { b.Set([]byte(formatKey), []byte{metadataFormat + 1}) },
-		"kind":    func(b *storage.Batch) { b.Set(appendKey('q', "/", "q"), []byte{99, 1}) },
-		"version": func(b *storage.Batch) { b.Set(appendKey('q', "/", "q"), []byte{byte(kindPutQueue), 2}) },
+		"format": func(b *storage.Batch) { b.Set([]byte(formatKey), []byte{replicatedFormat + 1}) },
+		"kind":   func(b *storage.Batch) { b.Set(appendKey('q', "/", "q"), []byte{99, 1}) },
+		"version": func(b *storage.Batch) {
+			b.Set(appendKey('q', "/", "q"), []byte{byte(kindPutQueue), kindPutQueue.version() + 1})
+		},
 		"exchange type": func(b *storage.Batch) {
 			b.Set(appendKey('x', "/", "x"), AppendCommand(nil, PutExchange{"/", exchange.Declaration{Name: "x", Type: "x-new"}}))
 		},

@@ -180,7 +180,9 @@ func (v *VHost) ClearPolicy(operator bool, name string, done func(existed bool, 
 
 func (v *VHost) changePolicy(c Command, done func(existed bool, err error)) {
 	v.broker.commit(c, func(r result) {
-		v.reconfigure(r.policies)
+		if !r.carried {
+			v.reconfigure(r.policies)
+		}
 		v.broker.removed(done)(r)
 	})
 }

@@ -33,6 +33,8 @@ type NewQueue struct {
 	MaxPriority int
 	Config      queue.Config
 	DeadLetters queue.DeadLetters
+	Home        uint64 // number of the member on which a classic queue lives; 0: the first one
+	VHost, Name string
 }
 
 // Queue is a declared queue: the queue that runs, and what the broker knows of it. Publish, Ready, Get, Settle, Purge and
@@ -46,6 +48,7 @@ type Queue struct {
 	Durable, AutoDelete bool
 	Owner               uint64     // the only connection that may use an exclusive queue; 0: not exclusive
 	Arguments           amqp.Table // as declared, and x-queue-type
+	Home                uint64     // number of the member on which a classic queue lives; 0: the first one
 
 	number   exchange.Queue // guarded by VHost.mu
 	settings atomic.Pointer[Settings]
@@ -77,12 +80,13 @@ type Consumer struct {
 	Channel    uint16
 	Spec       queue.ConsumerSpec
 	Arguments  amqp.Table // kept as it is: a copy, if it was a view
+	elsewhere  bool       // of a client of another node
 }
 
 // newQueue makes a queue. v.mu is held.
 func newQueue(v *VHost, id QueueID, c PutQueue) *Queue {
 	q := &Queue{
-		VHost: v, ID: id, Owner: c.Owner,
+		VHost: v, ID: id, Owner: c.Owner, Home: c.Home,
 		Name: c.Queue.Name, Durable: c.Queue.Durable, AutoDelete: c.Queue.AutoDelete,
 		Arguments: slices.Clone(c.Queue.Arguments),
 	}
@@ -92,6 +96,7 @@ func newQueue(v *VHost, id QueueID, c PutQueue) *Queue {
 	q.letters.q = q
 	q.Queue = v.broker.NewQueue(NewQueue{
 		Type: q.Type, ID: id, Durable: q.Durable, MaxPriority: s.MaxPriority, Config: s.Config, DeadLetters: &q.letters,
+		Home: c.Home, VHost: v.Name, Name: q.Name,
 	})
 	if q.Queue != nil && s.Expires >= 0 {
 		q.touch()
@@ -141,11 +146,11 @@ func (q *Queue) Exclusive() bool { return q.Owner != 0 }
 
 func (q *Queue) accessible(connection uint64) bool { return q.Owner == 0 || q.Owner == connection }
 
-// Consumers lists the consumers, getters left out.
+// Consumers lists the consumers of this node's clients, getters left out.
 func (q *Queue) Consumers() []Consumer {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return slices.Clone(q.consumers)
+	return slices.DeleteFunc(slices.Clone(q.consumers), func(c Consumer) bool { return c.elsewhere })
 }
 
 // Attach adds a consumer; see queue.Queue. c.ID is filled in. Errors: the queue is gone (404), in exclusive use (403), allows
@@ -159,10 +164,15 @@ func (q *Queue) Attach(c Consumer, out queue.Outlet, w *queue.Wake, done func(qu
 		q.Queue.Attach(c.Spec, out, w, func(id queue.ConsumerID, err error) { done(id, q.attachError(err)) })
 		return
 	}
+	q.attach(c, out, w, func(id queue.ConsumerID, err error) { done(id, q.attachError(err)) })
+}
+
+// attach adds a consumer that is no getter.
+func (q *Queue) attach(c Consumer, out queue.Outlet, w *queue.Wake, done func(queue.ConsumerID, error)) {
 	q.mu.Lock()
 	if q.state == gone {
 		q.mu.Unlock()
-		done(0, q.VHost.noQueue(q.Name))
+		done(0, queue.ErrDeleted)
 		return
 	}
 	q.attaching++
@@ -177,7 +187,7 @@ func (q *Queue) Attach(c Consumer, out queue.Outlet, w *queue.Wake, done func(qu
 		}
 		q.mu.Unlock()
 		if err != nil {
-			q.unused(func() { done(0, q.attachError(err)) })
+			q.unused(func() { done(0, err) })
 			return
 		}
 		done(id, nil)
@@ -227,7 +237,8 @@ func (q *Queue) unused(done func()) {
 		return
 	}
 	var w queue.Wake
-	q.delete(false, false, &w, func(uint64, error) { done() })
+	ifUnused := q.VHost.broker.replicated.Load() && q.Owner == 0 // others may consume on other nodes
+	q.delete(ifUnused, false, &w, func(uint64, error) { done() })
 	w.Flush()
 }
 
@@ -271,13 +282,16 @@ func (q *Queue) delete(ifUnused, ifEmpty bool, w *queue.Wake, done func(n uint64
 			return
 		}
 		b.commit(c, func(r result) {
-			b.Counters.QueuesDeleted.Add(1)
-			q.settle(gone)
-			if r.refused != nil && r.refused.Code == amqp.InternalError { // the store failed just now
+			if r.refused != nil && r.refused.Code == amqp.InternalError {
+				if !b.replicated.Load() { // the store failed just now
+					q.settle(gone)
+				} // otherwise the log has it, and what follows is done when it comes
 				done(0, r.refused)
 				return
 			}
-			if q.Durable {
+			b.Counters.QueuesDeleted.Add(1)
+			q.settle(gone)
+			if q.Durable && !r.carried {
 				b.Sync(q.forget)
 			}
 			done(n, nil)
@@ -327,6 +341,12 @@ func (q *Queue) settle(s life) {
 	}
 }
 
+// ended ends a queue that a command from the log has taken out of the topology.
+func (q *Queue) ended() {
+	q.settle(gone)
+	q.forget(nil)
+}
+
 // end marks a queue as gone that went with its virtual host.
 func (q *Queue) end() { q.settle(gone) }
 
@@ -370,12 +390,14 @@ type expiring Queue
 func (e *expiring) Tick(now queue.Time) {
 	q := (*Queue)(e)
 	expires := q.Settings().Expires
+	decides := q.VHost.broker.decides(q)
+	inUse := q.VHost.broker.replicated.Load() && q.Stats().Consumers > 0 // on other nodes
 	q.mu.Lock()
 	switch {
 	case q.state == gone || expires < 0:
 		q.mu.Unlock()
 		return
-	case len(q.consumers) > 0 || q.attaching > 0 || q.state == ending:
+	case len(q.consumers) > 0 || q.attaching > 0 || q.state == ending || inUse || !decides:
 		q.lastUsed = now
 		fallthrough
 	case q.lastUsed+queue.Time(expires) > now:

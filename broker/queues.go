@@ -52,6 +52,11 @@ func (v *VHost) declareQueue(a Actor, d QueueDeclaration, done func(*Queue, *amq
 		c := PutQueue{VHost: v.Name, Queue: d, Soft: d.Exclusive}
 		if d.Exclusive {
 			c.Owner = a.Connection
+		} else if v.broker.replicated.Load() {
+			if c.Home, err = v.broker.home(&d); err != nil {
+				done(nil, err)
+				return
+			}
 		}
 		v.broker.commit(c, func(r result) {
 			switch {
@@ -101,7 +106,7 @@ func (v *VHost) checkDeclareQueue(a Actor, d *QueueDeclaration) (*Queue, *amqp.E
 	if !d.Durable && !d.Exclusive && v.broker.RefuseTransient {
 		return nil, amqp.Errorf(amqp.InternalError, "Feature `transient_nonexcl_queues` is deprecated.\nIts use is not permitted per the configuration (overriding the default, which is permitted):\n    \"deprecated_features.permit.transient_nonexcl_queues = false\"\nIts use will not be permitted by default in a future release.")
 	}
-	if err := v.queueLimit(d.Name); err != nil {
+	if err := v.queueLimit(d.Name, v.count); err != nil {
 		return nil, err
 	}
 	if typ != Classic {

@@ -17,7 +17,10 @@ import (
 //
 //	m/f                                  format of all this, uvarint
 //	m/n                                  queue ids up to this one may have been given out, uvarint
-//	m/i                                  reserved: the index of the last command applied, once commands come from a log
+//	m/i                                  index of the entry applied last, uvarint, if commands come from a log
+//	m/r                                  what the log numbers its entries by
+//	m/c                                  order of the last binding, number of the last member, number of slots and members with a vote in them, uvarints
+//	m/h number                           PutMember
 //	m/v vhost                            PutVHost
 //	m/u user                             PutUser
 //	m/p vhost user                       SetPermissions
@@ -31,15 +34,23 @@ import (
 //	m/g parameter                        SetGlobalParameter
 //	m/l user                             SetUserLimits
 //
-// Exchanges and queues are there if they are durable, bindings if both ends are.
+// Exchanges and queues are there if they are durable, bindings if both ends are. If commands come from a log everything is
+// there but soft state: a node that starts again must know what the others know; m/n is exact then, the format 2, and what
+// comes from one entry is one change.
 const (
 	metadataPrefix = "m/"
 	formatKey      = "m/f"
 	lastQueueKey   = "m/n"
+	appliedKey     = "m/i"
+	numberingKey   = "m/r"
+	countersKey    = "m/c"
 )
 
 // metadataFormat is the format written. A change of what keys mean raises it, and load learns to turn the former into it.
-const metadataFormat = 1
+const (
+	metadataFormat   = 1
+	replicatedFormat = 2
+)
 
 // idBlock is how many queue ids are set aside at once. One is used only when its block is set aside durably, or what is
 // left in the journal of a queue that never became durable could be taken for another's.
@@ -88,11 +99,13 @@ func (t *committer) record(b *Broker, c Command, r *result, batch *storage.Batch
 		if r.existed {
 			return
 		}
-		if c.Queue.Durable {
+		if c.Queue.Durable || t.replicated {
 			c.ID = r.queue.ID
 			batch.Set(appendKey('q', c.VHost, c.Queue.Name), AppendCommand(nil, c))
 		}
-		if last := b.lastQueue.Load(); last+idBlock/2 > t.asked {
+		if last := b.lastQueue.Load(); t.replicated {
+			t.setAside(last, batch)
+		} else if last+idBlock/2 > t.asked {
 			t.setAside(last+idBlock, batch)
 		}
 	case DeleteQueue:
@@ -103,6 +116,7 @@ func (t *committer) record(b *Broker, c Command, r *result, batch *storage.Batch
 	case Bind:
 		if !r.existed && r.durable {
 			t.order++
+			t.counted = true
 			batch.Set(bindingKey(c.VHost, &c.Binding), AppendCommand(binary.BigEndian.AppendUint64(nil, t.order), c))
 		}
 	case Unbind:
@@ -168,11 +182,19 @@ func (t *committer) recordRare(c Command, r *result, batch *storage.Batch) {
 	case SetUserLimits:
 		set(appendKey('l', c.User), c)
 	case PutExchange:
-		if !r.existed && c.Exchange.Durable {
+		if !r.existed && (c.Exchange.Durable || t.replicated) {
 			set(appendKey('x', c.VHost, c.Exchange.Name), c)
 		}
 	case DeleteExchange:
 		t.recordGone(c.VHost, r, batch)
+	case PutMember:
+		c.Member.Number = r.number
+		set(memberKey(r.number), c)
+		t.counted = true
+	case DeleteMember:
+		batch.Delete(memberKey(c.Number))
+	case PutSlots:
+		t.counted = true
 	}
 }
 
@@ -182,7 +204,7 @@ func (t *committer) recordGone(vhost string, r *result, batch *storage.Batch) {
 		batch.Delete(bindingKey(vhost, &r.unbound[i]))
 	}
 	for i, x := range r.gone {
-		if x.Durable {
+		if x.Durable || t.replicated {
 			batch.Delete(appendKey('x', vhost, x.Name))
 			if i > 0 || !r.deleted { // of the first of those deleted by name unbound tells all
 				batch.DeletePrefix(bindingsKey(vhost, x.Name, true))
@@ -206,14 +228,16 @@ func Open(o Options) (*Broker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the metadata: %w", err)
 	}
-	t.setAside(b.lastQueue.Load()+idBlock, &t.next.batch)
-	t.ids = t.asked // durable when Open returns
 	b.committer = t
+	if !t.replicated {
+		t.setAside(b.lastQueue.Load()+idBlock, &t.next.batch)
+		t.ids = t.asked // durable when Open returns
+	}
 	if empty {
 		t.next.batch.Set([]byte(formatKey), binary.AppendUvarint(nil, metadataFormat))
 	}
 	// Also after a start whose definitions could not be imported: otherwise nobody could ever log in.
-	if b.fresh = len(b.users) == 0 && len(b.vhosts) == 0; b.fresh && !o.NoDefaults {
+	if b.fresh = len(b.users) == 0 && len(b.vhosts) == 0; b.fresh && !o.NoDefaults && !t.replicated && o.Commands == nil {
 		if err := b.makeDefaults(); err != nil {
 			return nil, err
 		}
@@ -225,6 +249,12 @@ func Open(o Options) (*Broker, error) {
 		t.close()
 		return nil, err
 	}
+	if o.Commands != nil {
+		if err := b.Replicate(o.Commands, b.Member()); err != nil {
+			t.close()
+			return nil, err
+		}
+	}
 	return b, nil
 }
 
@@ -235,7 +265,7 @@ func (b *Broker) Close() error {
 		return nil
 	}
 	t.mu.Lock()
-	t.setAside(b.lastQueue.Load(), &t.next.batch) // the rest was not used
+	t.setAside(b.lastQueue.Load(), &t.next.batch) // the rest was not used; also what came from the log shall be synced
 	t.mu.Unlock()
 	t.close()
 	return orNil(t.failed)
@@ -247,8 +277,11 @@ func (b *Broker) load(t *committer) (empty bool, err error) {
 	switch {
 	case err != nil:
 		return false, err
-	case format > metadataFormat:
-		return false, fmt.Errorf("it has format %d, and %d is the last one known here: written by a newer version", format, metadataFormat)
+	case format > replicatedFormat:
+		return false, fmt.Errorf("it has format %d, and %d is the last one known here: written by a newer version", format, replicatedFormat)
+	}
+	if format == replicatedFormat {
+		b.turnAtOnce(t)
 	}
 	if format == 0 {
 		return true, nil
@@ -258,13 +291,19 @@ func (b *Broker) load(t *committer) (empty bool, err error) {
 		return false, err
 	}
 	b.lastQueue.Store(last)
-	for _, letter := range []byte("vulptgaoxq") { // each after what it needs
-		err := t.db.Iterate(appendKey(letter), func(key, value []byte) error { return b.restore(key, value) })
+	if err := b.loadCluster(t); err != nil {
+		return false, err
+	}
+	for _, letter := range []byte("vulptgaoxqh") { // each after what it needs
+		err := t.db.Iterate(appendKey(letter), func(key, value []byte) error { return b.restore(t, key, value) })
 		if err != nil {
 			return false, err
 		}
 	}
-	return false, b.loadBindings(t)
+	order := t.order // may be that of a binding which is gone
+	err = b.loadBindings(t)
+	t.order = max(t.order, order)
+	return false, err
 }
 
 // HasMetadata reports whether a store holds the metadata of a broker, as it does from the first Open on.
@@ -286,7 +325,7 @@ func loadNumber(db *storage.DB, key string) (uint64, error) {
 }
 
 // restore applies a command from the store.
-func (b *Broker) restore(key, value []byte) error {
+func (b *Broker) restore(t *committer, key, value []byte) error {
 	c, err := DecodeCommand(value)
 	if err != nil {
 		return fmt.Errorf("%q: %w", key, err)
@@ -294,6 +333,22 @@ func (b *Broker) restore(key, value []byte) error {
 	switch x := c.(type) {
 	case PutQueue:
 		b.lastQueue.Store(max(b.lastQueue.Load(), uint64(x.ID)))
+	case PutMember:
+		b.members[x.Member.Number] = x.Member
+		return nil
+	case PutVHost:
+		x.Default = false // its exchanges are in the store
+		c = x
+	case SetPermissions:
+		if b.User(x.User) == nil { // written when a deletion of the user had overtaken them
+			t.next.batch.Delete(key)
+			return nil
+		}
+	case SetTopicPermissions:
+		if b.User(x.User) == nil {
+			t.next.batch.Delete(key)
+			return nil
+		}
 	case PutExchange:
 		if exchange.CheckType(x.Exchange.Type) != nil {
 			return fmt.Errorf("%q: exchange of unknown type '%s': written by a newer version", key, x.Exchange.Type)

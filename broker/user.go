@@ -137,9 +137,16 @@ func (b *Broker) PutUser(u User, done func(error)) {
 	b.commit(PutUser{u}, func(r result) { done(orNil(r.refused)) })
 }
 
-// DeleteUser removes a user. done hears whether it existed. The caller closes its connections.
+// DeleteUser removes a user. done hears whether it existed. For its connections see Options.UserDeleted.
 func (b *Broker) DeleteUser(name string, done func(existed bool, err error)) {
-	b.commit(DeleteUser{name}, b.removed(done))
+	b.commit(DeleteUser{name}, func(r result) {
+		b.removed(func(existed bool, err error) {
+			if existed && !r.carried && err == nil && b.UserDeleted != nil {
+				b.UserDeleted(name)
+			}
+			done(existed, err)
+		})(r)
+	})
 }
 
 // removed is the end of a command that removed something, when that is durable.

@@ -29,6 +29,7 @@ type VHost struct {
 	topology    *exchange.Topology
 	queues      []*Queue            // by exchange.Queue
 	count       int                 // of queues
+	softs       int                 // of soft ones among them
 	owned       map[uint64][]*Queue // exclusive queues by connection
 	permissions map[string]*Permissions
 	topics      map[string]map[string]*TopicPermissions // by user and exchange
@@ -41,7 +42,7 @@ func (v *VHost) Broker() *Broker { return v.broker }
 // Scope holds as long as the version read inside it does.
 func (v *VHost) Version() uint64 { return v.version.Load() }
 
-func newVHost(b *Broker, name string) *VHost {
+func newVHost(b *Broker, name string, isDefault bool) *VHost {
 	v := &VHost{
 		Name: name, broker: b,
 		topology:    exchange.New(),
@@ -50,11 +51,12 @@ func newVHost(b *Broker, name string) *VHost {
 		topics:      make(map[string]map[string]*TopicPermissions),
 	}
 	v.version.Store(1)
+	v.topology.Keep = b.replicated.Load()
 	for _, d := range predeclared {
 		d.Durable = true
 		v.topology.Declare(d)
 	}
-	if name == b.DefaultVHost {
+	if isDefault {
 		v.topology.Declare(exchange.Declaration{Name: "amq.rabbitmq.log", Type: exchange.Topic, Durable: true, Internal: true})
 	}
 	return v

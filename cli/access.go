@@ -84,15 +84,7 @@ func (r *rooms) PutUser(u management.Account) (created bool, err error) {
 
 // DeleteUser implements management.Broker.
 func (r *rooms) DeleteUser(name string) (existed bool, err error) {
-	existed, err = answered(func(done func(bool, error)) { r.broker.DeleteUser(name, done) })
-	if existed && err == nil {
-		for c := range r.server.Connections() {
-			if c.User == name {
-				r.server.CloseConnection(c.Name, "user '"+name+"' is deleted")
-			}
-		}
-	}
-	return existed, err
+	return answered(func(done func(bool, error)) { r.broker.DeleteUser(name, done) })
 }
 
 // HashPassword implements management.Broker.
@@ -254,13 +246,5 @@ func (r *rooms) PutVHost(as management.User, v management.VHost) (created bool, 
 
 // DeleteVHost implements management.Broker.
 func (r *rooms) DeleteVHost(name string) (existed bool, err error) {
-	existed, err = answered(func(done func(bool, error)) { r.broker.DeleteVHost(name, done) })
-	if existed && err == nil {
-		for c := range r.server.Connections() {
-			if c.VHost == name {
-				r.server.CloseConnection(c.Name, "vhost '"+name+"' is deleted")
-			}
-		}
-	}
-	return existed, err
+	return answered(func(done func(bool, error)) { r.broker.DeleteVHost(name, done) })
 }

@@ -66,7 +66,7 @@ func (p *program) root() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(p.serverCommand(), p.versionCommand(), p.statusCommand(), p.queueCommand(), p.exchangeCommand(), p.bindingCommand(), p.connectionCommand(),
+	root.AddCommand(p.serverCommand(), p.versionCommand(), p.statusCommand(), p.queueCommand(), p.exchangeCommand(), p.bindingCommand(), p.connectionCommand(), p.clusterCommand(),
 		p.userCommand(), p.permissionCommand(), p.vhostCommand(), p.policyCommand(), p.parameterCommand(), p.definitionsCommand(), p.storageCommand(), p.conformanceCommand())
 	root.AddCommand(p.ctlCommands()...)
 	return root

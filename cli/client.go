@@ -167,7 +167,7 @@ func (c *client) refused(status int, body []byte) *failure {
 			reason = fmt.Sprintf("%q is no regular expression: %s", pattern, why)
 		}
 	}
-	f := &failure{code: exitData, text: fmt.Sprintf("the node at %s refused: %s", c.url, strings.TrimSpace(reason))}
+	f := &failure{code: exitData, text: fmt.Sprintf("the node at %s refused: %s", c.url, strings.TrimSpace(reason)), body: body}
 	switch {
 	case status == http.StatusNotFound:
 		f.missing = true

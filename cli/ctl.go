@@ -75,6 +75,8 @@ func (p *program) ctlDeeds() []*cobra.Command {
 		setParameter("set_parameter COMPONENT NAME VALUE", true), clearParameter("clear_parameter COMPONENT NAME", true),
 		setGlobalParameter("set_global_parameter NAME VALUE", true), clearGlobalParameter("clear_global_parameter NAME", true),
 		purgeQueue("purge_queue QUEUE", true), deleteQueue("delete_queue QUEUE", true),
+		forget("forget_cluster_node NODE", true), awaitMembers("await_online_nodes COUNT", true), checkCritical("check_if_node_is_quorum_critical", true),
+		grow("grow NODE STRATEGY", true), shrink("shrink NODE", true), rebalance("rebalance TYPE", true), transferLeader("transfer_leadership QUEUE NODE", true),
 		exportDefinitions("export_definitions [FILE]", true), importDefinitions("import_definitions [FILE]", true),
 	}
 	var list []*cobra.Command

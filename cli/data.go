@@ -66,19 +66,28 @@ func (r *rooms) openData() error {
 	if err != nil {
 		return unopened("messages in "+dir, dir, err)
 	}
-	r.quorum, err = quorum.Open(quorum.Options{FS: fs, Dir: filepath.Join(dir, "raft"), DB: r.db, Pool: r.pool, Clock: r.clock, Log: r.log, Fatal: r.raftFailed})
-	if err != nil {
-		return unopened("quorum queues in "+filepath.Join(dir, "raft"), dir, err)
-	}
-	r.broker, err = broker.Open(broker.Options{
+	raft := quorum.Options{FS: fs, Dir: filepath.Join(dir, "raft"), DB: r.db, Pool: r.pool, Clock: r.clock, Log: r.log, Fatal: r.raftFailed}
+	meta := broker.Options{
 		Node: r.cfg.NodeName, Pool: r.pool, Clock: r.clock, NewQueue: r.newQueue, Store: r.db, Log: r.log,
 		Alarms: &r.alarms, NoDefaults: r.cfg.Definitions.Path != "",
 		DefaultVHost: r.cfg.DefaultVHost, DefaultUser: r.cfg.DefaultUser, DefaultPass: r.cfg.DefaultPass,
 		LoopbackUsers: loopback(r.cfg), DefaultQueueType: r.cfg.DefaultQueueType, RefuseTransient: !r.cfg.PermitTransientQueues,
+		VHostDeleted: r.vhostDeleted, UserDeleted: r.userDeleted,
 		RelaxedRedeclaration: r.cfg.RelaxedRedeclaration, ConsumerTimeout: r.cfg.ConsumerTimeout.Milliseconds(),
-	})
-	if err != nil {
+	}
+	if err := r.openCluster(&raft, &meta); err != nil {
+		return err
+	}
+	if r.quorum, err = quorum.Open(raft); err != nil {
+		return unopened("quorum queues in "+filepath.Join(dir, "raft"), dir, err)
+	}
+	if r.broker, err = broker.Open(meta); err != nil {
 		return unreadable(dir, err)
+	}
+	if r.member != nil {
+		if err := r.member.start(); err != nil {
+			return unopened("the cluster's metadata", dir, err)
+		}
 	}
 	report, err := r.store.Recover()
 	if err != nil {
@@ -93,6 +102,11 @@ func (r *rooms) openData() error {
 	if replicated.Unknown > 0 {
 		r.log.Warn("there were quorum queues that are not declared: they were deleted shortly before the node stopped, unless the metadata lost its end",
 			"queues", replicated.Unknown)
+	}
+	if r.member != nil {
+		if err := r.member.run(); err != nil {
+			return err
+		}
 	}
 	j := &report.Journal
 	r.log.Info("data directory opened", "queues", report.Queues+replicated.Queues, "messages", report.Messages+replicated.Messages, "clean", j.Clean,
@@ -113,6 +127,20 @@ func (r *rooms) openData() error {
 	return nil
 }
 
+// vhostDeleted closes the connections to a virtual host, whoever deleted it.
+func (r *rooms) vhostDeleted(name string) {
+	if s := r.amqp.Load(); s != nil {
+		s.CloseVHost(name)
+	}
+}
+
+// userDeleted closes the connections of a user, whoever deleted it.
+func (r *rooms) userDeleted(name string) {
+	if s := r.amqp.Load(); s != nil {
+		s.CloseUser(name, "user '"+name+"' is deleted")
+	}
+}
+
 // raftFailed ends the process at once: what the Raft log has not taken must not be confirmed.
 func (r *rooms) raftFailed(err error) {
 	code, what := exitSoftware, "quorum queues cannot go on; the node ends: please report it"
@@ -130,11 +158,19 @@ const catchUp = 5 * time.Minute
 func (r *rooms) newQueue(q broker.NewQueue) queue.Queue {
 	switch {
 	case q.Type == broker.Quorum && r.quorum != nil:
+		if r.member != nil {
+			r.member.slotsFor()
+		}
 		return r.quorum.NewQueue(uint64(q.ID), q.Config, q.DeadLetters)
 	case q.Type == broker.Quorum: // of a node that is stopped: its messages are not looked at
 		return queue.NewClassic(queue.QuorumRules(), q.Config, r.pool, r.clock, nil)
 	case q.Type != broker.Classic:
 		return nil
+	}
+	if r.member != nil {
+		if proxy := r.member.proxy(q); proxy != nil {
+			return proxy
+		}
 	}
 	return r.store.NewClassic(storage.LogID(q.ID), q.Durable, queue.ClassicRules(q.MaxPriority), q.Config, q.DeadLetters)
 }
@@ -143,8 +179,14 @@ func (r *rooms) newQueue(q broker.NewQueue) queue.Queue {
 func (r *rooms) closeData() error {
 	var errs []error
 	r.clock.Close() // nothing expires any more
+	if r.member != nil {
+		r.member.end()
+	}
 	if r.quorum != nil {
 		errs = append(errs, r.quorum.Close())
+	}
+	if r.member != nil {
+		errs = append(errs, r.member.cut())
 	}
 	if r.broker != nil {
 		errs = append(errs, r.broker.Close())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/config"
+	"github.com/warrenmq/warren/management"
 	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/quorum"
 	"github.com/warrenmq/warren/server"
@@ -28,10 +29,12 @@ type rooms struct {
 	db       *storage.DB
 	store    *queue.Store
 	quorum   *quorum.Host
+	member   *membership // nil: the node is alone
 	ballast  *storage.Ballast
 	alarms   broker.Alarms
 	broker   *broker.Broker
 	server   *server.Server
+	amqp     atomic.Pointer[server.Server] // server, for who may come before it
 	log      *slog.Logger
 	unlock   func()
 	failed   chan error // why the database takes no more writes; one slot
@@ -68,7 +71,12 @@ func (r *rooms) open(version string, memory uint64) error {
 		r.closeData()
 		return err
 	}
+	var others server.Others
+	if r.member != nil {
+		others = r.member
+	}
 	r.server = server.New(server.Options{
+		Others:  others,
 		Product: cfg.Product, Version: version, ClusterName: cfg.ClusterName,
 		ChannelMax: cfg.ChannelMax, FrameMax: cfg.FrameMax, Heartbeat: uint16(cfg.Heartbeat / time.Second),
 		HandshakeTimeout: cfg.HandshakeTimeout, MaxMessageSize: int(cfg.MaxMessageSize),
@@ -76,6 +84,7 @@ func (r *rooms) open(version string, memory uint64) error {
 		Mechanisms: mechanisms(cfg), AnonymousUser: cfg.AnonymousUser, AnonymousPass: cfg.AnonymousPass,
 		RefuseGlobalQoS: !cfg.PermitGlobalQoS, CertLoginFrom: "distinguished_name", Log: log,
 	}, r.broker, r.pool, r.clock)
+	r.amqp.Store(r.server)
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
 	go r.trim(ctx)
@@ -129,6 +138,17 @@ func (r *rooms) Listen(address string, secure bool) (net.Addr, error) {
 	t := r.cfg.TLS
 	return r.server.ListenTLS(address, server.TLSFiles{Cert: t.CertFile, Key: t.KeyFile, CA: t.CAFile, Verify: t.Verify, Require: t.RequireCert})
 }
+
+// Peers are the other nodes, for the management API; nil if the node is alone.
+func (r *rooms) Peers() management.Cluster {
+	if r.member == nil {
+		return nil
+	}
+	return r.member
+}
+
+// Answer has the API answer what other nodes ask.
+func (r *rooms) Answer(api *management.API) { r.member.api.Store(api) }
 
 // Failed implements engine.
 func (r *rooms) Failed() <-chan error { return r.failed }

@@ -20,7 +20,8 @@ type failure struct {
 	code         int
 	text, remedy string
 	err          error
-	missing      bool // what was asked for does not exist
+	missing      bool   // what was asked for does not exist
+	body         []byte // of the answer that refused
 }
 
 func (f *failure) Error() string { return f.text }

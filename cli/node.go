@@ -144,7 +144,17 @@ func (n *node) serve(ctx context.Context, cfg config.Config, version string, mem
 	}); ok {
 		o.Storage = s.Storage
 	}
+	peers, _ := n.engine.(interface {
+		Peers() management.Cluster
+		Answer(*management.API)
+	})
+	if peers != nil {
+		o.Peers = peers.Peers()
+	}
 	api := management.New(o)
+	if o.Peers != nil {
+		peers.Answer(api)
+	}
 	n.running.Go(func() { api.Run(ctx) })
 	for _, l := range n.listeners {
 		if l.http == nil {

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"iter"
 	"net/netip"
+	"strconv"
 	"time"
 
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/exchange"
 	"github.com/warrenmq/warren/management"
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/quorum"
 )
 
 // What management sees of the broker: the snapshots of its rooms in management's terms.
@@ -50,6 +52,9 @@ func (r *rooms) VHosts() iter.Seq[*management.VHost] {
 			d := v.Description()
 			out := management.VHost{Name: v.Name, Description: d.Description, Tags: d.Tags, DefaultQueueType: d.DefaultQueueType}
 			for _, q := range v.Queues() {
+				if !r.answersFor(q) {
+					continue
+				}
 				s := q.Stats()
 				out.Ready += s.Ready
 				out.Unacked += s.Unacked
@@ -59,6 +64,17 @@ func (r *rooms) VHosts() iter.Seq[*management.VHost] {
 			}
 		}
 	}
+}
+
+// answersFor reports whether it is this node that tells of a queue in sums over all nodes.
+func (r *rooms) answersFor(q *broker.Queue) bool {
+	switch {
+	case r.member == nil:
+		return true
+	case q.Type == broker.Quorum:
+		return r.quorum.Leads(uint64(q.ID))
+	}
+	return r.member.homeOf(q) == r.member.identity.Number
 }
 
 // Queues implements management.Broker.
@@ -101,10 +117,12 @@ func (r *rooms) fillQueue(q *broker.Queue, into *management.Queue) {
 		Consumers: int(s.Consumers), Capacity: -1, Counts: counts(s),
 	}
 	if q.Type == broker.Quorum {
-		node := []string{r.cfg.NodeName} // the only one
-		into.Quorum = &management.QuorumQueue{Leader: r.cfg.NodeName, Members: node, Online: node, DeliveryLimit: settings.Config.DeliveryLimit,
+		into.Quorum = &management.QuorumQueue{DeliveryLimit: settings.Config.DeliveryLimit,
 			DelayedRetry: settings.DelayedRetry(), Delayed: s.Delayed, Kept: s.Kept, KeptBytes: s.KeptBytes}
 		into.ReadyBytes += s.DelayedBytes
+		r.fillReplicas(q, into.Quorum)
+	} else if r.member != nil {
+		into.Home = r.member.nodeName(r.member.homeOf(q))
 	}
 	if q.Exclusive() {
 		into.Owner = r.connectionName(q.Owner)
@@ -122,6 +140,31 @@ func (r *rooms) fillQueue(q *broker.Queue, into *management.Queue) {
 	}
 }
 
+// fillReplicas tells where a quorum queue is.
+func (r *rooms) fillReplicas(q *broker.Queue, into *management.QuorumQueue) {
+	if r.member == nil {
+		into.Leader = r.cfg.NodeName
+		into.Members = []string{r.cfg.NodeName}
+		into.Online = into.Members
+		return
+	}
+	at, ok := q.Queue.(*quorum.Queue)
+	if !ok {
+		return
+	}
+	into.Slot = strconv.Itoa(r.quorum.SlotOf(uint64(q.ID)))
+	if leader := at.Leader(); leader != 0 {
+		into.Leader = r.member.nodeName(leader)
+	}
+	for _, n := range at.Members() {
+		name := r.member.nodeName(n)
+		into.Members = append(into.Members, name)
+		if r.member.isUp(n) {
+			into.Online = append(into.Online, name)
+		}
+	}
+}
+
 func counts(s queue.Stats) management.QueueCounts {
 	return management.QueueCounts{
 		Publish: s.Published, Deliver: s.Delivered, DeliverNoAck: s.DeliveredNoAck, Get: s.Got, GetNoAck: s.GotNoAck,
@@ -134,6 +177,9 @@ func (r *rooms) QueueSamples() iter.Seq[management.QueueSample] {
 	return func(yield func(management.QueueSample) bool) {
 		for _, v := range r.broker.VHosts() {
 			for _, q := range v.Queues() {
+				if q.Type != broker.Quorum && !r.answersFor(q) {
+					continue
+				}
 				s := q.Stats()
 				if !yield(management.QueueSample{ID: uint64(q.ID), Ready: s.Ready, Unacked: s.Unacked, Counts: counts(s)}) {
 					return

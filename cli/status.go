@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,6 +30,7 @@ type overview struct {
 }
 
 type nodeInfo struct {
+	Name        string   `json:"name"`
 	PID         string   `json:"os_pid"`
 	Uptime      int64    `json:"uptime"`
 	MemoryUsed  uint64   `json:"mem_used"`
@@ -88,7 +90,8 @@ func (p *program) statusCommand() *cobra.Command {
 			if err := json.Unmarshal(nodes, &n); err != nil || len(n) == 0 {
 				return &failure{code: exitSoftware, text: "the node's list of nodes cannot be read", err: err}
 			}
-			p.printStatus(&o, &n[0], kept)
+			which := max(slices.IndexFunc(n, func(n nodeInfo) bool { return n.Name == o.Node }), 0)
+			p.printStatus(&o, &n[which], kept)
 			return nil
 		},
 	}

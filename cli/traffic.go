@@ -28,7 +28,15 @@ func (r *rooms) Totals() (t management.Totals) {
 		for _, q := range v.Queues() {
 			s := q.Stats()
 			t.Queues++
-			t.Consumers += s.Consumers
+			if r.member != nil {
+				t.Consumers += uint64(len(q.Consumers()))
+				if !r.answersFor(q) { // another node adds it up
+					continue
+				}
+				t.Led++
+			} else {
+				t.Consumers += s.Consumers
+			}
 			t.Ready, t.Unacked = t.Ready+s.Ready, t.Unacked+s.Unacked
 			t.ReadyBytes, t.UnackedBytes = t.ReadyBytes+s.ReadyBytes, t.UnackedBytes+s.UnackedBytes
 		}

@@ -29,6 +29,7 @@ var Spoken = Versions{1, 1}
 type Peer struct {
 	ID       NodeID
 	Name     string
+	Number   uint64   // given to it once, and to no other member ever; 0 if none is known
 	Address  string   // host:port, where the node listens for others
 	Versions Versions // what it spoke when it was last written down; the zero value if that is not known
 	Boot     uint64   // the highest boot number known: a node that comes with a lower one is not what it was
@@ -38,10 +39,13 @@ type Peer struct {
 // gave away. The zero value has no members.
 type Book []Peer
 
-// Check returns an error unless the members are in order of their ids, which are neither 0 nor there twice, and have names
-// that can be sent.
+// Check returns an error unless the members are in order of their ids, which are neither 0 nor there twice, have numbers of
+// their own, and names that can be sent.
 func (b Book) Check() error {
 	for i, p := range b {
+		if o, ok := b[:i].Member(p.Number); ok {
+			return fmt.Errorf("cluster: nodes %v and %v have the number %d", o.ID, p.ID, p.Number)
+		}
 		switch {
 		case p.ID == 0:
 			return fmt.Errorf("cluster: member %q has no id", p.Name)
@@ -60,6 +64,15 @@ func (b Book) Check() error {
 func (b Book) Find(id NodeID) (Peer, bool) {
 	i, found := slices.BinarySearchFunc(b, id, func(p Peer, id NodeID) int { return cmp.Compare(p.ID, id) })
 	if !found {
+		return Peer{}, false
+	}
+	return b[i], true
+}
+
+// Member returns the member of a number. None has 0.
+func (b Book) Member(number uint64) (Peer, bool) {
+	i := slices.IndexFunc(b, func(p Peer) bool { return p.Number == number })
+	if number == 0 || i < 0 {
 		return Peer{}, false
 	}
 	return b[i], true

@@ -10,8 +10,8 @@ const MaxCall = maxFrame
 
 // Why a call has no answer.
 var (
-	ErrDown     = errors.New("cluster: the node is not there")                             // nothing was asked
-	ErrBusy     = errors.New("cluster: too many questions, streams or octets are waiting") // nothing was done
+	ErrDown     = errors.New("cluster: the node is not there")                              // nothing was asked
+	ErrBusy     = errors.New("cluster: too many questions, streams, connections or octets") // nothing was done
 	ErrTooLarge = errors.New("cluster: question or answer too large")
 	ErrTimeout  = errors.New("cluster: no answer in time")                 // it may still be asked, or answered
 	ErrReset    = errors.New("cluster: the node was started anew or lost") // it may have been answered, or not

@@ -14,7 +14,6 @@ const (
 	ackEvery   = 256 << 10 // octets received until an ack is worth a write of its own
 	readLeast  = 32 << 10  // octets of the read buffer at first
 	readBytes  = 256 << 10 // of one that was filled, unless a frame is larger
-	farewell   = 500 * time.Millisecond
 )
 
 // conn is a connection that a link has: one goroutine reads it, one writes it, and it is over when both have ended.

@@ -1,6 +1,11 @@
 // Package cluster knows who a node is, who the others are, and carries octets between them: a node's identity in its data
 // directory, the address book of the members, and the link, over which nodes send each other ordered batches and ask each
-// other questions. It knows nothing of queues, brokers or Raft: what a batch means is for whoever sends it.
+// other questions. A node is its id, which it draws itself; as a member of a cluster it also has a number, 1, 2, 3 and so on,
+// which the cluster gives out once and never again (the founder's is 1). It knows nothing of queues, brokers or Raft: what a batch means is for whoever sends it.
+//
+// Besides the link there are connections that somebody else owns: two nodes go through the same opening, and then hand the
+// connection to their owners, who send over it what they like (Node.Dial, Options.Accept). It is closed with the Node, and
+// when the peer leaves the book.
 //
 // # The link
 //
@@ -29,14 +34,17 @@
 //	       ◄────────────────────────────────  proof
 //	ready  ────────────────────────────────►
 //
+//	       ◄────────────────────────────────  given      a connection with an owner; the rest is his
+//
 //	take   ── lower id ──────── higher id ──► stops what it had
 //	       ◄────────────────────────────────  taken
 //
 //	hello    "WARRENLK" | least u16 | most u16 | size u16 | body
-//	body     class u8 | cluster [16] | node u64 | boot u64 | incarnation u64 | window u32 | nonce [32] | length u8 | name
+//	body     class u8 | purpose u8 | cluster [16] | node u64 | boot u64 | incarnation u64 | window u32 | nonce [32] | length u8 | name
 //	others   kind u8 | size u16 | body
 //	proof    [32]
 //	ready    nothing
+//	given    nothing
 //	take     session u64 | tie u64 | next u64 | received u64
 //	taken    resumed u8 | received u64
 //	join     the request of who wants to become a member; instead of take, if that is the class
@@ -71,5 +79,5 @@
 //
 // For each stream a sender holds at most its window of octets, or, where a batch is larger than half of that, half and the
 // batch; for each link the same with the backlog. A receiver holds its read buffer (up to 1 MiB), and the parts of
-// a batch larger than 1 MiB. Handshakes, streams and calls are bounded by number.
+// a batch larger than 1 MiB. Handshakes, streams, calls and connections with owners are bounded by number.
 package cluster

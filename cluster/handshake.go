@@ -50,7 +50,7 @@ func (o *opening) talk() (hello, error) {
 	peer, theirs, err := readHello(o.conn)
 	var refusal *Refusal
 	if !o.dialer && (err == nil || errors.As(err, &refusal)) {
-		o.own.class = peer.class // the dialer's choice
+		o.own.class, o.own.purpose = peer.class, peer.purpose // the dialer's choice
 		own = o.own.append(nil)
 		if _, err := o.conn.Write(own); err != nil {
 			return peer, err

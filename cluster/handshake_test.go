@@ -175,7 +175,7 @@ func TestNothingReplayable(t *testing.T) {
 // A node in the middle that changes a hello, versions included, is found out.
 func TestHelloIsProved(t *testing.T) {
 	n := alone(t, 9, 1, nil)
-	for _, at := range []int{10, helloHead, helloHead + 17, helloHead + 25, helloHead + 41, helloHead + 50} {
+	for _, at := range []int{10, helloHead, helloHead + 1, helloHead + 18, helloHead + 26, helloHead + 42, helloHead + 51} {
 		_, err := scripted(t, n, 1, 1, func(o *opening) { o.conn = &meddler{o.conn, at} })
 		var r *Refusal
 		if !errors.As(err, &r) || r.Reason != WrongSecret {
@@ -201,7 +201,8 @@ func (m *meddler) Write(p []byte) (int, error) {
 
 // Who says nothing, or too little, is not waited for without end, and does not keep others out.
 func TestSlowOpenings(t *testing.T) {
-	n := alone(t, 9, 1, nil)
+	t.Parallel()
+	n := alone(t, 9, 1, func(o *Options) { o.Silence = time.Second })
 	var conns []net.Conn
 	for range maxHandshakes - 1 {
 		c, err := net.Dial("tcp", n.addr)
@@ -214,14 +215,11 @@ func TestSlowOpenings(t *testing.T) {
 	}
 	p := play(t, n, 1, 1)
 	p.take(take{session: 1, next: 100})
-	begin := time.Now()
 	for _, c := range conns {
 		c.SetReadDeadline(time.Now().Add(20 * time.Second))
-		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, errSilent) {
-			t.Error(err)
+		_, err := c.Read(make([]byte, 1))
+		if e, ok := err.(net.Error); err == nil || ok && e.Timeout() {
+			t.Error("the connection is still there")
 		}
-	}
-	if d := time.Since(begin); d > 10*time.Second {
-		t.Error(d)
 	}
 }

@@ -15,6 +15,7 @@ const (
 	Data    Class = 2 // messages
 
 	joining Class = 3 // a question of who is no member yet; see Join
+	owning  Class = 4 // a connection that somebody else owns after the opening; see Node.Dial
 )
 
 func (c Class) String() string {
@@ -25,6 +26,8 @@ func (c Class) String() string {
 		return "data"
 	case joining:
 		return "joining"
+	case owning:
+		return "owning"
 	}
 	return fmt.Sprintf("class %d", uint8(c))
 }
@@ -32,15 +35,16 @@ func (c Class) String() string {
 const (
 	magic     = "WARRENLK"
 	helloHead = len(magic) + 6
-	helloBody = 1 + 16 + 8 + 8 + 8 + 4 + 32 + 1 // of version 1, without the name
-	maxHello  = 4096                            // octets of a body, in any version
-	maxOther  = 1024                            // octets of a refusal
+	helloBody = 1 + 1 + 16 + 8 + 8 + 8 + 4 + 32 + 1 // of version 1, without the name
+	maxHello  = 4096                                // octets of a body, in any version
+	maxOther  = 1024                                // octets of a refusal
 )
 
 // hello is the first message of either side.
 type hello struct {
 	versions    Versions
 	class       Class
+	purpose     uint8 // of the class owning, 0 in others
 	cluster     ClusterID
 	node        NodeID
 	boot        uint64
@@ -55,7 +59,7 @@ func (h *hello) append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint16(dst, h.versions.Least)
 	dst = binary.LittleEndian.AppendUint16(dst, h.versions.Most)
 	dst = binary.LittleEndian.AppendUint16(dst, uint16(helloBody+len(h.name)))
-	dst = append(dst, byte(h.class))
+	dst = append(dst, byte(h.class), h.purpose)
 	dst = append(dst, h.cluster[:]...)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(h.node))
 	dst = binary.LittleEndian.AppendUint64(dst, h.boot)
@@ -114,13 +118,13 @@ func (h *hello) decode(b []byte) error {
 	if len(b) < helloBody || len(b) < helloBody+int(b[helloBody-1]) {
 		return fmt.Errorf("%w: hello of %d octets", errOpening, len(b))
 	}
-	h.class = Class(b[0])
-	copy(h.cluster[:], b[1:])
-	h.node = NodeID(binary.LittleEndian.Uint64(b[17:]))
-	h.boot = binary.LittleEndian.Uint64(b[25:])
-	h.incarnation = binary.LittleEndian.Uint64(b[33:])
-	h.window = binary.LittleEndian.Uint32(b[41:])
-	copy(h.nonce[:], b[45:])
+	h.class, h.purpose = Class(b[0]), b[1]
+	copy(h.cluster[:], b[2:])
+	h.node = NodeID(binary.LittleEndian.Uint64(b[18:]))
+	h.boot = binary.LittleEndian.Uint64(b[26:])
+	h.incarnation = binary.LittleEndian.Uint64(b[34:])
+	h.window = binary.LittleEndian.Uint32(b[42:])
+	copy(h.nonce[:], b[46:])
 	h.name = string(b[helloBody : helloBody+int(b[helloBody-1])])
 	if h.node == 0 || h.window == 0 || h.window > maxWindow {
 		return fmt.Errorf("%w: node %v, window %d", errOpening, h.node, h.window)
@@ -136,6 +140,7 @@ const (
 	sayTaken  = 4
 	sayJoin   = 5
 	sayJoined = 6
+	sayGiven  = 7
 	sayRefuse = 0xff
 )
 

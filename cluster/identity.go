@@ -26,6 +26,7 @@ type Identity struct {
 	Cluster ClusterID
 	Boot    uint64 // how many times the node was started, this time included
 	Name    string // for people; at most 255 octets
+	Number  uint64 // as a member of the cluster, from 1 on; 0 as long as none was given to it
 }
 
 // MaxName is how many octets a node's name has at the most.
@@ -40,6 +41,7 @@ var (
 	keyCluster = []byte("c/cluster") // 16 octets
 	keyBoot    = []byte("c/boot")    // u64
 	keyName    = []byte("c/name")
+	keyNumber  = []byte("c/number") // u64; not there before there is one
 )
 
 // Start reads a node's identity from the database of its data directory, makes it at the first start, and raises the boot
@@ -81,15 +83,53 @@ func Start(db *storage.DB, name string) (Identity, error) {
 	return id, nil
 }
 
-// Enter makes the node of a database a member of another cluster, from its next start on. It is on disk when Enter returns.
-func Enter(db *storage.DB, c ClusterID) error {
+// Number is the member number of the node of a database, 0 if it has none.
+func Number(db *storage.DB) (uint64, error) {
+	id, _, err := readIdentity(db)
+	return id.Number, err
+}
+
+// Enter makes the node of a database a member of another cluster, under the number that this gave it, from its next start on.
+// Both are on disk when Enter returns.
+func Enter(db *storage.DB, c ClusterID, number uint64) error {
 	if c == (ClusterID{}) {
 		return errors.New("cluster: no cluster has the id 0")
 	}
+	if number == 0 {
+		return errNoNumber
+	}
 	var b storage.Batch
 	b.Set(keyCluster, c[:])
+	b.Set(keyNumber, binary.LittleEndian.AppendUint64(nil, number))
 	if err := db.Commit(&b, true); err != nil {
 		return fmt.Errorf("cluster: keep the cluster's id: %w", err)
+	}
+	return nil
+}
+
+var errNoNumber = errors.New("cluster: no member has the number 0")
+
+// Become gives the node of a database a number in the cluster that it is in: a founder, who has asked nobody, gives himself the
+// first one. It is on disk when Become returns. A node that has a number keeps it: another one is an error.
+func Become(db *storage.DB, number uint64) error {
+	if number == 0 {
+		return errNoNumber
+	}
+	id, known, err := readIdentity(db)
+	switch {
+	case err != nil:
+		return err
+	case !known:
+		return errors.New("cluster: a node that was never started has no number")
+	case id.Number == number:
+		return nil
+	case id.Number != 0:
+		return fmt.Errorf("cluster: the node is member %d, and cannot become member %d", id.Number, number)
+	}
+	var b storage.Batch
+	b.Set(keyNumber, binary.LittleEndian.AppendUint64(nil, number))
+	if err := db.Commit(&b, true); err != nil {
+		return fmt.Errorf("cluster: keep the node's number: %w", err)
 	}
 	return nil
 }
@@ -131,8 +171,11 @@ func readIdentity(db *storage.DB) (id Identity, known bool, err error) {
 	id.Node = NodeID(binary.LittleEndian.Uint64(node))
 	id.Boot = binary.LittleEndian.Uint64(boot)
 	copy(id.Cluster[:], cluster)
-	known = false // a name need not be there
+	known = false // neither a name nor a number need be there
 	id.Name = string(get(keyName, 0))
+	if number := get(keyNumber, 8); number != nil && err == nil {
+		id.Number = binary.LittleEndian.Uint64(number)
+	}
 	if id.Node == 0 && err == nil {
 		err = fmt.Errorf("cluster: the node's identity is damaged: %s is 0", keyNode)
 	}

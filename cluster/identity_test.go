@@ -43,17 +43,39 @@ func TestIdentitySurvives(t *testing.T) {
 		if boot >= 3 {
 			want.Name = "rabbit@home"
 		}
+		if boot == 3 || boot == 4 {
+			want.Number = 1
+		}
 		if boot > 4 {
-			want.Cluster = ClusterID{4, 2}
+			want.Cluster, want.Number = ClusterID{4, 2}, 3
 		}
 		if id != want {
 			t.Errorf("%+v, not %+v", id, want)
 		}
+		if boot == 2 {
+			if err := Become(db, 0); err == nil {
+				t.Error("became member 0")
+			}
+			if err := Become(db, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if boot == 3 {
+			if err := Become(db, 1); err != nil {
+				t.Error("is no longer what it is:", err)
+			}
+			if err := Become(db, 2); err == nil {
+				t.Error("has two numbers")
+			}
+		}
 		if boot == 4 {
-			if err := Enter(db, ClusterID{}); err == nil {
+			if err := Enter(db, ClusterID{}, 3); err == nil {
 				t.Error("entered cluster 0")
 			}
-			if err := Enter(db, ClusterID{4, 2}); err != nil {
+			if err := Enter(db, ClusterID{4, 2}, 0); err == nil {
+				t.Error("entered as member 0")
+			}
+			if err := Enter(db, ClusterID{4, 2}, 3); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -79,6 +101,7 @@ func TestIdentityDamaged(t *testing.T) {
 		{func(b *storage.Batch) { b.Delete(keyBoot) }, "c/boot is missing"},
 		{func(b *storage.Batch) { b.Delete(keyCluster) }, "c/cluster is missing"},
 		{func(b *storage.Batch) { b.Set(keyBoot, []byte{1}) }, "c/boot has 1 octets"},
+		{func(b *storage.Batch) { b.Set(keyNumber, []byte{1}) }, "c/number has 1 octets"},
 		{func(b *storage.Batch) { b.Set(keyNode, make([]byte, 8)) }, "c/node is 0"},
 		{func(b *storage.Batch) { b.Set(keyFormat, []byte{9, 0}) }, "format 9 of identities, this program knows up to 1"},
 	} {
@@ -98,6 +121,9 @@ func TestIdentityDamaged(t *testing.T) {
 	}
 	db := openDB(t, storage.NewFaultFS(1))
 	defer db.Close()
+	if err := Become(db, 1); err == nil {
+		t.Error("a number of a node that there never was")
+	}
 	if _, err := Start(db, strings.Repeat("x", MaxName+1)); err == nil {
 		t.Error("a name of 256 octets")
 	}
@@ -120,7 +146,16 @@ func TestBook(t *testing.T) {
 	if c := b.Without(5); len(c) != 2 || len(b) != 3 || c.Check() != nil {
 		t.Error(b, c)
 	}
-	for _, bad := range []Book{{{}}, {{ID: 2}, {ID: 1}}, {{ID: 2}, {ID: 2}}, {{ID: 1, Name: strings.Repeat("x", 256)}}} {
+	b = b.With(Peer{ID: 5, Number: 2}).With(Peer{ID: 9, Number: 1})
+	if p, ok := b.Member(2); !ok || p.ID != 5 || b.Check() != nil {
+		t.Error(p, ok, b.Check())
+	}
+	for _, number := range []uint64{0, 3} {
+		if p, ok := b.Member(number); ok {
+			t.Error(p)
+		}
+	}
+	for _, bad := range []Book{{{}}, {{ID: 1, Number: 2}, {ID: 2}, {ID: 3, Number: 2}}, {{ID: 2}, {ID: 1}}, {{ID: 2}, {ID: 2}}, {{ID: 1, Name: strings.Repeat("x", 256)}}} {
 		if bad.Check() == nil {
 			t.Error(bad)
 		}

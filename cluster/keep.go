@@ -109,7 +109,7 @@ func (l *link) finish() {
 	c := l.conn
 	l.mu.Unlock()
 	if c != nil {
-		late := time.AfterFunc(farewell, func() { c.fail(ErrClosed) })
+		late := time.AfterFunc(l.node.farewell, func() { c.fail(ErrClosed) })
 		<-c.done
 		late.Stop()
 	}

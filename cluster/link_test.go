@@ -322,7 +322,9 @@ func TestOversizedBatch(t *testing.T) {
 
 // A peer from which nothing comes is down after the time that was set, and not before; its connection is given up.
 func TestSilence(t *testing.T) {
-	n := sit(t, 9, 1, func(o *Options) { o.Silence = 200 * time.Millisecond })
+	t.Parallel()
+	const silence = 2 * time.Second
+	n := sit(t, 9, 1, func(o *Options) { o.Silence = silence })
 	if err := n.node.SetPeers(Book{{ID: 1}}); err != nil {
 		t.Fatal(err)
 	}
@@ -332,13 +334,14 @@ func TestSilence(t *testing.T) {
 	}
 	p.take(take{session: 1, next: 100})
 	n.saw("up 1/4")
-	for range 8 {
-		time.Sleep(50 * time.Millisecond)
+	begin, last := time.Now(), time.Now()
+	for time.Since(begin) < silence+silence/4 {
+		time.Sleep(silence / 8)
+		last = time.Now()
 		p.ack(0)
 	}
-	last := time.Now()
 	n.saw("down 1/4")
-	if d := time.Since(last); d < 150*time.Millisecond || d > 5*time.Second {
+	if d := time.Since(last); d < silence {
 		t.Errorf("down after %v", d)
 	}
 	p.over()
@@ -358,8 +361,9 @@ func TestSilence(t *testing.T) {
 
 // A short absence is none.
 func TestReconnectUnnoticed(t *testing.T) {
-	patient := func(o *Options) { o.Silence = 20 * time.Second }
-	a, b := sit(t, 1, 1, patient), sit(t, 2, 1, patient)
+	t.Parallel()
+	forbearing := func(o *Options) { o.Silence = 20 * time.Second }
+	a, b := sit(t, 1, 1, forbearing), sit(t, 2, 1, forbearing)
 	meet(a, b)
 	a.saw("up 2/1")
 	b.saw("up 1/1")
@@ -384,6 +388,7 @@ func TestReconnectUnnoticed(t *testing.T) {
 // Close sends what was sent before.
 func TestGoodbyeComesLast(t *testing.T) {
 	a, b := sit(t, 1, 1, nil), sit(t, 2, 1, func(o *Options) { o.Window = 16 << 20 })
+	a.node.farewell = 20 * time.Second
 	meet(a, b)
 	b.saw("up 1/1")
 	s := a.stream(2, Data, 1)

@@ -242,7 +242,7 @@ func (w *network) settle() {
 	for _, r := range w.relays {
 		r.heal()
 	}
-	end := time.Now().Add(20 * time.Second)
+	end := time.Now().Add(40 * time.Second)
 	for {
 		missing := ""
 		for i, m := range w.models {

@@ -5,7 +5,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +20,7 @@ type Node struct {
 	incarnation uint64
 	chunks      chunks
 	sessions    atomic.Uint64
+	farewell    time.Duration   // the most that a link takes to write what was sent, when it is closed
 	quit        context.Context // ends with Close
 	end         context.CancelFunc
 	work        sync.WaitGroup // goroutines that are not a link's own
@@ -35,6 +38,7 @@ type peer struct {
 	Peer               // Boot is raised as the peer comes with higher ones
 	incarnation uint64 // of that boot; 0 if it has not come yet
 	links       [2]*link
+	owned       map[*owned]struct{} // connections that somebody else owns
 }
 
 // classes are those that have links, by their place in peer.links.
@@ -51,8 +55,8 @@ func Open(o Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Node{o: o, incarnation: random64(), start: time.Now(), openings: make(chan struct{}, maxHandshakes),
-		peers: make(map[NodeID]*peer), reported: make(map[reported]time.Time)}
+	n := &Node{o: o, incarnation: random64(), start: time.Now(), farewell: 500 * time.Millisecond,
+		openings: make(chan struct{}, maxHandshakes), peers: make(map[NodeID]*peer), reported: make(map[reported]time.Time)}
 	n.quit, n.end = context.WithCancel(context.Background())
 	return n, nil
 }
@@ -66,28 +70,35 @@ func (n *Node) Listen(address string) (net.Addr, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
+	return l.Addr(), n.Serve(l)
+}
+
+// Serve lets others connect to a listener, which is the Node's from now on.
+func (n *Node) Serve(l net.Listener) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
 		l.Close()
-		return nil, ErrClosed
+		return ErrClosed
 	}
 	n.listeners = append(n.listeners, l)
 	n.work.Add(1)
 	go n.accept(l)
-	return l.Addr(), nil
+	return nil
 }
 
 // ErrClosed is returned by a Node that was closed.
 var ErrClosed = errors.New("cluster: closed")
 
 // SetPeers says who the members are. The node itself may be among them. Links to those who are new are opened, those to who
-// is gone are closed: their streams are dead, also if he comes back. The book is not changed afterwards.
+// is gone are closed, as are the connections with owners: their streams are dead, also if he comes back. The book is not
+// changed afterwards.
 func (n *Node) SetPeers(b Book) error {
 	if err := b.Check(); err != nil {
 		return err
 	}
 	var gone []*link
+	var lost []*owned
 	n.mu.Lock()
 	if n.closed {
 		n.mu.Unlock()
@@ -96,6 +107,7 @@ func (n *Node) SetPeers(b Book) error {
 	for id, p := range n.peers {
 		if _, stays := b.Find(id); !stays {
 			gone = append(gone, p.links[:]...)
+			lost = slices.AppendSeq(lost, maps.Keys(p.owned))
 			delete(n.peers, id)
 		}
 	}
@@ -105,7 +117,7 @@ func (n *Node) SetPeers(b Book) error {
 		}
 		p := n.peers[m.ID]
 		if p == nil {
-			p = &peer{Peer: m}
+			p = &peer{Peer: m, owned: make(map[*owned]struct{})}
 			for i, c := range classes {
 				p.links[i] = newLink(n, m.ID, c)
 			}
@@ -118,6 +130,9 @@ func (n *Node) SetPeers(b Book) error {
 		}
 	}
 	n.mu.Unlock()
+	for _, c := range lost {
+		c.cut()
+	}
 	for _, l := range gone {
 		l.close()
 	}
@@ -164,8 +179,15 @@ func (n *Node) Close() error {
 	}
 	n.closed = true
 	listeners, peers := n.listeners, n.peers
+	var lost []*owned
+	for _, p := range peers {
+		lost = slices.AppendSeq(lost, maps.Keys(p.owned))
+	}
 	n.mu.Unlock()
 	n.end()
+	for _, c := range lost {
+		c.cut()
+	}
 	for _, l := range listeners {
 		l.Close()
 	}
@@ -216,7 +238,8 @@ func (n *Node) accept(l net.Listener) {
 func (n *Node) welcome(c net.Conn) {
 	defer n.work.Done()
 	defer func() { <-n.openings }()
-	stop := context.AfterFunc(n.quit, closing(c))
+	plain := c
+	stop := context.AfterFunc(n.quit, closing(plain))
 	defer stop()
 	if n.o.TLS != nil {
 		c = tls.Server(c, n.o.TLS)
@@ -228,6 +251,8 @@ func (n *Node) welcome(c net.Conn) {
 	case err != nil:
 	case h.class == joining:
 		err = n.join(c, &h)
+	case h.class == owning:
+		err = n.give(c, plain, &h)
 	case l == nil:
 		err = ErrUnknown
 	default:
@@ -241,25 +266,35 @@ func (n *Node) welcome(c net.Conn) {
 
 func closing(c net.Conn) func() { return func() { c.Close() } }
 
-// dial makes a connection to a peer.
+// dial makes a connection of a link.
 func (n *Node) dial(ctx context.Context, l *link, address string) error {
+	return n.reach(ctx, l.peer, address, n.hello(l.class), func(c, _ net.Conn, h *hello, stop func() bool) error {
+		return l.adopt(c, h, stop)
+	})
+}
+
+// reach makes a connection to a peer, and gives it to take after the opening, with the one below it where that is TLS. It is
+// closed when the context ends, until stop is called, and if take has an error.
+func (n *Node) reach(ctx context.Context, peer NodeID, address string, own hello,
+	take func(c, plain net.Conn, h *hello, stop func() bool) error) error {
 	ctx, cancel := context.WithTimeout(ctx, n.patience())
 	defer cancel()
-	c, err := n.o.Dial(ctx, address)
+	plain, err := n.o.Dial(ctx, address)
 	if err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, closing(c))
+	stop := context.AfterFunc(ctx, closing(plain))
 	defer stop()
-	if c, err = n.o.secure(c, address); err != nil {
+	c, err := n.o.secure(plain, address)
+	if err != nil {
 		return err
 	}
 	c.SetDeadline(time.Now().Add(n.patience()))
-	o := opening{conn: c, dialer: true, own: n.hello(l.class), secret: n.o.Secret,
-		check: func(h *hello) *Refusal { return n.check(h, l.peer) }}
+	o := opening{conn: c, dialer: true, own: own, secret: n.o.Secret,
+		check: func(h *hello) *Refusal { return n.check(h, peer) }}
 	h, err := o.run()
 	if err == nil {
-		err = l.adopt(c, &h, stop)
+		err = take(c, plain, &h, stop)
 	}
 	if err != nil {
 		c.Close()
@@ -279,31 +314,44 @@ func (n *Node) hello(c Class) hello { return n.o.hello(c, n.incarnation) }
 // check says why not to talk with a node that knows the secret, nil if it is all right. wanted is whom we dialed, 0 if it
 // was the other who did.
 func (n *Node) check(h *hello, wanted NodeID) *Refusal {
-	own := n.o.Identity
+	id := n.o.Identity
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	p := n.peers[h.node]
 	switch {
-	case h.class != Control && h.class != Data && (h.class != joining || n.o.Join == nil):
+	case !n.serves(h.class, wanted != 0):
 		return refuse(WrongClass, "%v", h.class)
-	case h.node == own.Node && h.incarnation == n.incarnation:
-		return refuse(SameNode, "node %v has reached itself", own.Node)
-	case h.node == own.Node:
-		return refuse(SameNode, "there are two nodes %v; one is a copy of the other", own.Node)
+	case h.node == id.Node && h.incarnation == n.incarnation:
+		return refuse(SameNode, "node %v has reached itself", id.Node)
+	case h.node == id.Node:
+		return refuse(SameNode, "there are two nodes %v; one is a copy of the other", id.Node)
 	case h.class == joining:
 		return nil // it is neither a member nor of this cluster
-	case h.cluster != own.Cluster:
-		return refuse(WrongCluster, "node %v belongs to cluster %v, node %v to cluster %v", own.Node, own.Cluster, h.node, h.cluster)
+	case h.cluster != id.Cluster:
+		return refuse(WrongCluster, "node %v belongs to cluster %v, node %v to cluster %v", id.Node, id.Cluster, h.node, h.cluster)
 	case wanted != 0 && h.node != wanted:
 		return refuse(WrongNode, "node %v was expected, node %v answers", wanted, h.node)
 	case p == nil:
-		return refuse(UnknownNode, "node %v (%s) is not a member, as far as node %v knows", h.node, printable([]byte(h.name)), own.Node)
+		return refuse(UnknownNode, "node %v (%s) is not a member, as far as node %v knows", h.node, printable([]byte(h.name)), id.Node)
 	case h.boot < p.Boot:
 		return refuse(OldBoot, "node %v comes with boot number %d after %d: an old copy of its data directory?", h.node, h.boot, p.Boot)
 	case h.boot == p.Boot && p.incarnation != 0 && h.incarnation != p.incarnation:
 		return refuse(OldBoot, "node %v was started twice with boot number %d: an old copy of its data directory?", h.node, h.boot)
 	}
 	return nil
+}
+
+// serves reports whether a class of connection is there, for who dialed or was dialed.
+func (n *Node) serves(c Class, dialer bool) bool {
+	switch c {
+	case Control, Data:
+		return true
+	case joining:
+		return n.o.Join != nil
+	case owning:
+		return dialer || n.o.Accept != nil
+	}
+	return false
 }
 
 // seen notes the boot of a peer. It is false for one that is not the latest.

@@ -25,6 +25,9 @@ type seat struct {
 
 var secret = []byte("the secret of the cluster")
 
+// patient is a Silence that no slow machine takes for one.
+const patient = 5 * time.Second
+
 func testIdentity(id NodeID, boot uint64) Identity {
 	return Identity{Node: id, Boot: boot, Cluster: ClusterID{1}, Name: fmt.Sprint("node-", uint64(id))}
 }
@@ -34,7 +37,7 @@ func sit(t testing.TB, id NodeID, boot uint64, change func(*Options)) *seat {
 	t.Helper()
 	s := &seat{t: t}
 	s.changed = sync.NewCond(&s.mu)
-	o := Options{Identity: testIdentity(id, boot), Secret: secret, Silence: 400 * time.Millisecond, Patience: 50 * time.Millisecond,
+	o := Options{Identity: testIdentity(id, boot), Secret: secret, Silence: patient, Patience: 50 * time.Millisecond,
 		Up:    func(p NodeID, boot uint64) { s.event("up %d/%d", p, boot) },
 		Down:  func(p NodeID, boot uint64) { s.event("down %d/%d", p, boot) },
 		Reset: func(st *Stream) { s.event("reset %v %d of %d", st.Class(), st.ID(), st.Peer()) },

@@ -23,6 +23,7 @@ type Options struct {
 	Backlog  int           // octets that a link keeps until the other side has them; 0 is 16 MiB
 	Calls    int           // how many questions a peer may have unanswered; 0 is 256
 	Streams  int           // how many streams a link has at the most; 0 is 65,536
+	Owned    int           // how many connections with a peer may have an owner, whoever made them; 0 is 128
 	Silence  time.Duration // a peer not heard for so long is down; at least 100 ms, 0 is 2 s. The same on all nodes
 	Patience time.Duration // the most between two attempts to reach a peer; 0 is 1 s
 
@@ -39,6 +40,9 @@ type Options struct {
 	Receive func(Batch)
 	// Answer gets a question, on the goroutine that reads the connection. nil leaves all of them without an answer.
 	Answer func(Question)
+	// Accept gets a connection that a peer's Dial has made, for a purpose that is the peer's to choose, and owns it from then on;
+	// see Dial. Several may come at the same time. nil refuses all.
+	Accept func(peer NodeID, boot uint64, purpose uint8, c net.Conn)
 	// Join is asked by a node that is no member yet; see Join. It may wait for a minute, and ends with the context. nil refuses.
 	Join func(context.Context, Joiner) (answer []byte, err error)
 	// Refused is told why this node and another do not talk, once a minute at the most for the same node and reason, and not
@@ -57,6 +61,7 @@ func (o Options) withDefaults() (Options, error) {
 	set(&o.Backlog, 16<<20)
 	set(&o.Calls, 256)
 	set(&o.Streams, 1<<16)
+	set(&o.Owned, 128)
 	if o.Silence == 0 {
 		o.Silence = 2 * time.Second
 	}
@@ -77,7 +82,7 @@ func (o Options) withDefaults() (Options, error) {
 		return o, errors.New("cluster: a node needs the secret of its cluster")
 	case o.Window < minWindow || o.Window > maxWindow:
 		return o, fmt.Errorf("cluster: a window of %d octets", o.Window)
-	case o.Backlog < 0 || o.Calls < 0 || o.Streams < 0 || o.Patience < 0 || o.Silence < 100*time.Millisecond:
+	case o.Backlog < 0 || o.Calls < 0 || o.Streams < 0 || o.Owned < 0 || o.Patience < 0 || o.Silence < 100*time.Millisecond:
 		return o, errors.New("cluster: an option is out of range")
 	}
 	return o, nil

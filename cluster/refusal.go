@@ -10,15 +10,16 @@ type Reason uint8
 
 // The reasons. They are part of the protocol.
 const (
-	WrongVersion Reason = 1 // they have no version of the protocol in common
-	WrongSecret  Reason = 2 // the other one does not know the cluster's secret
-	WrongCluster Reason = 3 // it belongs to another cluster
-	UnknownNode  Reason = 4 // it is not a member
-	SameNode     Reason = 5 // it has the id of this node: it is a copy of its data directory, or itself
-	WrongNode    Reason = 6 // it is not the one that was expected at this address
-	OldBoot      Reason = 7 // its boot number was used before: its data directory is an old copy
-	WrongClass   Reason = 8 // it wants a class of connection that is not there
-	NotJoined    Reason = 9 // it cannot become a member, for a reason that is not the link's
+	WrongVersion Reason = 1  // they have no version of the protocol in common
+	WrongSecret  Reason = 2  // the other one does not know the cluster's secret
+	WrongCluster Reason = 3  // it belongs to another cluster
+	UnknownNode  Reason = 4  // it is not a member
+	SameNode     Reason = 5  // it has the id of this node: it is a copy of its data directory, or itself
+	WrongNode    Reason = 6  // it is not the one that was expected at this address
+	OldBoot      Reason = 7  // its boot number was used before: its data directory is an old copy
+	WrongClass   Reason = 8  // it wants a class of connection that is not there
+	NotJoined    Reason = 9  // it cannot become a member, for a reason that is not the link's
+	TooMany      Reason = 10 // there are too many connections with owners already
 )
 
 func (r Reason) String() string {
@@ -41,6 +42,8 @@ func (r Reason) String() string {
 		return "unknown class"
 	case NotJoined:
 		return "cannot join"
+	case TooMany:
+		return "too many connections"
 	}
 	return fmt.Sprintf("reason %d", uint8(r))
 }

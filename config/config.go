@@ -107,6 +107,8 @@ type Config struct {
 	// PermitTransientQueues allows queues that are neither durable nor exclusive, PermitGlobalQoS basic.qos with global set.
 	PermitTransientQueues, PermitGlobalQoS bool
 
+	Cluster Cluster
+
 	Log Log
 	// File is the configuration file that was read; empty if there was none.
 	File string
@@ -119,6 +121,19 @@ type TLS struct {
 	Verify, RequireCert bool
 	// Versions are the protocol versions spoken, such as tlsv1.3; empty: 1.2 and 1.3.
 	Versions []string
+}
+
+// Cluster is how a node works with others. Without an address it is alone.
+type Cluster struct {
+	// Listen is the address at which it listens for the others; Advertise is the one at which they reach it: Listen, unless
+	// that names no host, which is the host's name then.
+	Listen, Advertise string
+	// SecretFile is a file with what all nodes of the cluster know and nobody else.
+	SecretFile string
+	// Join is the address of a node whose cluster this one becomes a member of, when it is not yet.
+	Join string
+	// TLS, if it has a certificate, secures the connections between nodes, in both directions.
+	TLS TLS
 }
 
 // Definitions says what is imported when a node starts.

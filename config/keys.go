@@ -202,6 +202,13 @@ var keys = []key{
 	{"warren.flush_at", func(d *draft, _, v string) (err error) { d.FlushAt, err = parseBytes(v); return err }},
 	{"warren.journal_max", func(d *draft, _, v string) (err error) { d.JournalMax, err = parseBytes(v); return err }},
 	{"warren.disk_ballast", func(d *draft, _, v string) (err error) { d.DiskBallast, err = parseBytes(v); return err }},
+	{"warren.cluster.listen", func(d *draft, _, v string) error { return oneInto(&d.Cluster.Listen, v) }},
+	{"warren.cluster.advertise", func(d *draft, _, v string) error { return hostInto(&d.Cluster.Advertise, v) }},
+	{"warren.cluster.secret_file", func(d *draft, _, v string) error { d.Cluster.SecretFile = v; return nil }},
+	{"warren.cluster.join", func(d *draft, _, v string) error { return hostInto(&d.Cluster.Join, v) }},
+	{"warren.cluster.ssl_options.cacertfile", func(d *draft, _, v string) error { d.Cluster.TLS.CAFile = v; return nil }},
+	{"warren.cluster.ssl_options.certfile", func(d *draft, _, v string) error { d.Cluster.TLS.CertFile = v; return nil }},
+	{"warren.cluster.ssl_options.keyfile", func(d *draft, _, v string) error { d.Cluster.TLS.KeyFile = v; return nil }},
 	{"warren.memory_limit", func(d *draft, _, v string) (err error) { d.MemoryLimit, err = parseBytes(v); return err }},
 }
 
@@ -368,6 +375,16 @@ func ipInto(p *string, value string) error {
 	}
 	*p = value
 	return nil
+}
+
+// hostInto reads the address of another host, with a name that can be dialled.
+func hostInto(p *string, value string) error {
+	host, port, err := net.SplitHostPort(value)
+	if err == nil && (host == "" || port == "") {
+		err = fmt.Errorf("%q is not host:port", value)
+	}
+	*p = value
+	return err
 }
 
 func relativeInto(t *Threshold, value string) error {

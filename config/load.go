@@ -164,6 +164,7 @@ func (d *draft) check() (problems []error) {
 			problems = append(problems, fmt.Errorf("%s is empty", v.name))
 		}
 	}
+	problems = append(problems, d.Cluster.check()...)
 	if d.FlushAt != 0 && d.FlushAt < 1<<18 {
 		problems = append(problems, fmt.Errorf("warren.flush_at is %d bytes; at least 256KiB is needed", d.FlushAt))
 	}
@@ -172,6 +173,22 @@ func (d *draft) check() (problems []error) {
 	}
 	if d.MemoryBound < 1<<20 {
 		problems = append(problems, fmt.Errorf("warren.memory_bound is %d bytes; at least 1MiB is needed", d.MemoryBound))
+	}
+	return problems
+}
+
+func (c *Cluster) check() (problems []error) {
+	if c.Listen == "" {
+		if c.Join != "" {
+			problems = append(problems, errors.New("--join needs --cluster-listen: the other nodes must reach this one"))
+		}
+		return problems
+	}
+	if c.SecretFile == "" {
+		problems = append(problems, errors.New("--cluster-listen needs --cluster-secret-file: a file with a secret that all nodes of the cluster share"))
+	}
+	if t := c.TLS; (t.CertFile == "") != (t.KeyFile == "") || t.CertFile != "" && t.CAFile == "" || t.CertFile == "" && t.CAFile != "" {
+		problems = append(problems, errors.New("TLS between nodes needs warren.cluster.ssl_options.certfile, keyfile and cacertfile"))
 	}
 	return problems
 }

@@ -9,6 +9,9 @@ import (
 
 // Topology holds the exchanges, bindings and queue names of one virtual host. Use New.
 type Topology struct {
+	// Keep has auto-delete exchanges stay when they lose their last binding: whoever owns the Topology deletes them.
+	Keep bool
+
 	exchanges map[string]*Exchange
 	queues    map[string]Queue
 	byNumber  []queueEntry // by Queue
@@ -109,7 +112,7 @@ func (t *Topology) detach(b *Binding, gone []*Exchange) []*Exchange {
 	s.rule.unbind(b)
 	s.from.remove(b, asSource)
 	delete(s.bindings, b.identity())
-	if s.AutoDelete && s.from.n == 0 {
+	if s.AutoDelete && s.from.n == 0 && !t.Keep {
 		s.deleted = true
 		gone = append(gone, s)
 	}

@@ -52,6 +52,8 @@ type Options struct {
 	// MetricsAuth asks scrapers for a password; PerObject makes /metrics tell of each object.
 	MetricsAuth, PerObject bool
 	Log                    *slog.Logger
+	// Peers is the cluster that the node is a member of; nil: it is alone.
+	Peers Cluster
 }
 
 // Listener is an address on which the node serves a protocol: amqp, amqp/ssl, http or http/prometheus.
@@ -68,6 +70,8 @@ type API struct {
 	routes  []route
 	samples samples
 	process *prometheus.Registry
+	kept    keptAnswers
+	askTime time.Duration // how long the other members have for an answer
 }
 
 // New prepares an API. It starts nothing.
@@ -102,7 +106,7 @@ func New(o Options) *API {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	a := &API{Options: o, started: time.Now(), process: prometheus.NewRegistry()}
+	a := &API{Options: o, started: time.Now(), process: prometheus.NewRegistry(), askTime: askTime}
 	a.process.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	a.routes = a.table()
 	return a

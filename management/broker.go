@@ -71,7 +71,7 @@ type Broker interface {
 	Channels() iter.Seq[*Channel]
 	Consumers(vhost string) iter.Seq[*Consumer]
 
-	// Alarms are those in effect; empty is well.
+	// Alarms are those in effect on this node; empty is well.
 	Alarms() []Alarm
 	// Serving says that the node accepts clients: started, not stopping.
 	Serving() bool
@@ -104,9 +104,12 @@ type User struct {
 	Tags []string
 }
 
-// Totals are gauges of the whole node.
+// Totals are gauges of the whole node. In a cluster each node counts its own clients and their consumers, and the messages of queues that it
+// leads or that live on it, so that nothing is counted twice; Queues and Exchanges are those of the cluster.
 type Totals struct {
 	Connections, Channels, Queues, Exchanges, Consumers uint64
+	// Led are the queues that this node leads, or that live on it. It counts in a cluster only.
+	Led uint64
 	// Publishers is the number of channels that have published.
 	Publishers uint64
 	// Messages in all queues, their bodies in bytes, and what they occupy in memory now, with what they are stored with.
@@ -115,7 +118,7 @@ type Totals struct {
 	MemoryBytes              uint64
 }
 
-// Counts are sums over everything that is or was on this node. They never go down.
+// Counts are sums over everything that is or was on this node; in a cluster, over what its own clients did. They never go down.
 type Counts struct {
 	// Received counts publishes, ReceivedConfirm those on confirming channels, Routed those that reached at least one queue, Confirmed
 	// the confirms sent. Dropped and Returned are unroutable publishes without and with mandatory.
@@ -175,7 +178,8 @@ type VHost struct {
 	Tags              []string
 	// DefaultQueueType is empty for the node's.
 	DefaultQueueType string
-	Ready, Unacked   uint64
+	// Ready and Unacked are messages, counted as in Totals.
+	Ready, Unacked uint64
 }
 
 // Queue is a queue at one moment.
@@ -206,13 +210,16 @@ type Queue struct {
 	// Policy and OperatorPolicy are names of what applies, empty: none. Definition is what both come to.
 	Policy, OperatorPolicy string
 	Definition             map[string]any
+	// Home is the node that answers for the queue: that on which a classic queue lives. Empty: all nodes know of it what there is to know,
+	// as of quorum queues, or there is one node. Of a queue of another node's only what metadata knows is filled in.
+	Home string
 	// Quorum is nil for other types.
 	Quorum *QuorumQueue
 }
 
 // QuorumQueue is what only quorum queues have.
 type QuorumQueue struct {
-	// Leader is a node, Members are all that have a copy, Online those of them that run; sorted.
+	// Leader is a node, empty while there is none. Members are all that have a copy, Online those of them that run; sorted.
 	Leader          string
 	Members, Online []string
 	// DeliveryLimit is how many failed deliveries of a message are allowed, negative: any number.
@@ -221,6 +228,8 @@ type QuorumQueue struct {
 	DelayedRetry string
 	// Delayed messages were returned and wait, Kept are dead letters that wait for their targets; neither is in Ready.
 	Delayed, Kept, KeptBytes uint64
+	// Slot is the Name of the Slot in which the queue lies.
+	Slot string
 }
 
 // QueueDeclaration is what a client asks for when it declares a queue. Numbers in Arguments are int64 or float64.

@@ -72,6 +72,7 @@ func (a *API) channels(r *request, pages bool, want func(*Channel) bool) {
 			l.add(c.VHost, view.Name, len(kept)-1, func() any { return view })
 		}
 	}
+	a.gather(r, &l)
 	a.send(r, &l, func(row row) (any, bool) { return kept[row.at], true })
 }
 
@@ -96,7 +97,9 @@ func (a *API) oneChannel(r *request) {
 		}
 	}
 	if found == nil {
-		a.missing(r.w)
+		if !a.elsewhere(r) {
+			a.missing(r.w)
+		}
 		return
 	}
 	if found.User != r.user.Name && !r.user.monitors() {

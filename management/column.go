@@ -63,6 +63,9 @@ func (c *columns) prune(dst []byte, v reflect.Value) []byte {
 	if c == nil {
 		return append(dst, encode(v.Interface())...)
 	}
+	if encoded, ok := v.Interface().(json.RawMessage); ok { // by another node, to the same columns
+		return append(dst, encoded...)
+	}
 	for v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface {
 		if v.IsNil() {
 			return append(dst, "null"...)

@@ -86,6 +86,7 @@ func (a *API) listConnections(r *request) {
 			l.add(c.VHost, c.Name, 0, func() any { return a.connectionView(c) })
 		}
 	}
+	a.gather(r, &l)
 	a.send(r, &l, func(row row) (any, bool) {
 		var c Connection
 		if !a.Broker.Connection(row.name, &c) {
@@ -98,10 +99,13 @@ func (a *API) listConnections(r *request) {
 	})
 }
 
-// connection finds the connection in the path, or answers that there is none, or that it is somebody else's.
+// connection finds the connection in the path, or passes the request on to the node that has it, or answers that there is none, or that it
+// is somebody else's.
 func (a *API) connection(r *request, others bool) (c Connection, ok bool) {
 	if !a.Broker.Connection(r.vars["connection"], &c) {
-		a.missing(r.w)
+		if !a.elsewhere(r) {
+			a.missing(r.w)
+		}
 		return c, false
 	}
 	if c.User != r.user.Name && !others {
@@ -158,6 +162,7 @@ func (a *API) userConnections(r *request) {
 			l.add(c.VHost, c.Name, len(kept)-1, func() any { return view })
 		}
 	}
+	a.gather(r, &l)
 	a.send(r, &l, func(row row) (any, bool) { return kept[row.at], true })
 }
 
@@ -176,5 +181,6 @@ func (a *API) closeUserConnections(r *request) {
 	for _, connection := range names {
 		a.Broker.CloseConnection(connection, reason(r))
 	}
+	a.others(r, r.asks(http.MethodDelete))
 	r.w.WriteHeader(http.StatusNoContent)
 }

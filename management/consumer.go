@@ -51,5 +51,6 @@ func (a *API) listConsumers(r *request) {
 			l.add(c.VHost, c.Queue+"\x00"+view.Channel.Name+"\x00"+c.Tag, len(kept)-1, func() any { return view })
 		}
 	}
+	a.gather(r, &l)
 	a.send(r, &l, func(row row) (any, bool) { return kept[row.at], true })
 }

@@ -80,8 +80,12 @@ func nameQueue(dst []byte, q *Queue) []byte {
 	return join(dst, "vhost", q.VHost, "queue", q.Name)
 }
 
-func nameQueueFully(dst []byte, q *Queue) []byte {
-	return join(dst, "vhost", q.VHost, "queue", q.Name, "queue_type", "rabbit_"+q.Type+"_queue", "membership", "leader")
+func (a *API) nameQueueFully(dst []byte, q *Queue) []byte {
+	membership := "leader"
+	if !a.leads(q) {
+		membership = "follower"
+	}
+	return join(dst, "vhost", q.VHost, "queue", q.Name, "queue_type", "rabbit_"+q.Type+"_queue", "membership", membership)
 }
 
 func nameChannel(dst []byte, c *Channel) []byte {

@@ -1,7 +1,9 @@
 package management
 
 import (
+	"encoding/json"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,25 +29,43 @@ func (a *API) unhealthy(r *request, reason string, more map[string]any) {
 	r.w.Write(encode(v))
 }
 
+type alarmView struct {
+	Node     string `json:"node"`
+	Resource string `json:"resource"`
+}
+
+// alarms are those of this node.
+func (a *API) alarms() (list []alarmView) {
+	for _, alarm := range a.Broker.Alarms() {
+		list = append(list, alarmView{a.Node, alarm.Resource})
+	}
+	return list
+}
+
+// checkAlarms looks for alarms of all nodes that answer.
 func (a *API) checkAlarms(r *request) {
-	alarms := a.Broker.Alarms()
+	alarms := a.alarms()
+	for _, one := range a.others(r, r.asks(http.MethodGet)) {
+		var other struct {
+			Alarms []alarmView `json:"alarms"`
+		}
+		if one.reply != nil && json.Unmarshal(one.Body, &other) == nil {
+			alarms = append(alarms, other.Alarms...)
+		}
+	}
+	a.tellAlarms(r, alarms, "There are alarms in effect in the cluster")
+}
+
+func (a *API) checkLocalAlarms(r *request) {
+	a.tellAlarms(r, a.alarms(), "There are alarms in effect on the node")
+}
+
+func (a *API) tellAlarms(r *request, alarms []alarmView, reason string) {
 	if len(alarms) == 0 {
 		a.healthy(r, nil)
 		return
 	}
-	reason := "There are alarms in effect in the cluster"
-	if strings.Contains(r.URL.Path, "local-alarms") {
-		reason = "There are alarms in effect on the node"
-	}
-	type alarmView struct {
-		Node     string `json:"node"`
-		Resource string `json:"resource"`
-	}
-	var shown []alarmView
-	for _, alarm := range alarms {
-		shown = append(shown, alarmView{a.Node, alarm.Resource})
-	}
-	a.unhealthy(r, reason, map[string]any{"alarms": shown})
+	a.unhealthy(r, reason, map[string]any{"alarms": alarms})
 }
 
 func (a *API) checkPort(r *request) {
@@ -97,8 +117,56 @@ func (a *API) checkProtocols(r *request) {
 	a.unhealthy(r, "No active listener", map[string]any{"missing": missing, "protocols": protocols})
 }
 
+// criticalView is a quorum queue that a check tells of.
+type criticalView struct {
+	Name         string `json:"name"`
+	ReadableName string `json:"readable_name"`
+	VHost        string `json:"virtual_host"`
+	Type         string `json:"type"`
+}
+
+func critical(q *Queue) criticalView {
+	return criticalView{q.Name, "queue '" + q.Name + "' in vhost '" + q.VHost + "'", q.VHost, "rabbit_quorum_queue"}
+}
+
+// checkQuorumCritical looks for quorum queues of which no more members than a majority are there, this node among them.
 func (a *API) checkQuorumCritical(r *request) {
-	a.healthy(r, map[string]any{"reason": "single node cluster"})
+	if len(a.members()) < 2 {
+		a.healthy(r, map[string]any{"reason": "single node cluster"})
+		return
+	}
+	queues := []criticalView{}
+	for q := range a.Broker.Queues("") {
+		if u := q.Quorum; u != nil && slices.Contains(u.Members, a.Node) && len(u.Online) <= len(u.Members)/2+1 {
+			queues = append(queues, critical(q))
+		}
+	}
+	if len(queues) == 0 {
+		a.healthy(r, nil)
+		return
+	}
+	a.unhealthy(r, "There are quorum queues that would lose their quorum if the target node is shut down", map[string]any{"queues": queues})
+}
+
+// checkLeaders looks for quorum queues that nobody leads, in one virtual host or in all, with names that match a pattern.
+func (a *API) checkLeaders(r *request) {
+	pattern, err := regexp.Compile(r.vars["pattern"])
+	if err != nil {
+		a.bad(r.w, "The pattern is no regular expression: "+err.Error())
+		return
+	}
+	queues := []criticalView{}
+	sees := a.visible(r.user)
+	for q := range a.Broker.Queues(r.vars["vhost"]) {
+		if u := q.Quorum; u != nil && u.Leader == "" && sees(q.VHost) && pattern.MatchString(q.Name) {
+			queues = append(queues, critical(q))
+		}
+	}
+	if len(queues) == 0 {
+		a.healthy(r, nil)
+		return
+	}
+	a.unhealthy(r, "Detected quorum queues without an elected leader", map[string]any{"queues": queues})
 }
 
 func (a *API) checkService(r *request) {

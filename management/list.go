@@ -101,13 +101,15 @@ func (q *query) wants(name string) bool {
 type row struct {
 	key         sortKey
 	vhost, name string
-	at          int // index into the items that were kept, where they were
+	at          int    // index into the items that were kept, where they were
+	encoded     []byte // what is shown, of an item that another node knows
 }
 
 // rows are the items of a list that passed the filter.
 type rows struct {
 	query
 	all  int // items before the filter
+	cut  int // items that passed the filter but that other members did not tell, for they come after what is shown
 	rows []row
 }
 
@@ -140,12 +142,16 @@ func (a *API) send(r *request, l *rows, fetch func(row) (view any, ok bool)) {
 	if l.reverse {
 		slices.Reverse(l.rows)
 	}
-	shown := l.rows
+	if r.rows {
+		l.reply(r.reply, fetch)
+		return
+	}
+	shown, filtered := l.rows, len(l.rows)+l.cut
 	if l.paged {
 		from := (l.page - 1) * l.size
 		if from > len(shown) || from < 0 {
 			a.fail(r.w, http.StatusBadRequest, "page_out_of_range",
-				"Page out of range, page: "+strconv.Itoa(l.page)+" page size: "+strconv.Itoa(l.size)+", len: "+strconv.Itoa(len(shown)))
+				"Page out of range, page: "+strconv.Itoa(l.page)+" page size: "+strconv.Itoa(l.size)+", len: "+strconv.Itoa(filtered))
 			return
 		}
 		shown = shown[from:min(from+l.size, len(shown))]
@@ -157,7 +163,7 @@ func (a *API) send(r *request, l *rows, fetch func(row) (view any, ok bool)) {
 	buf := make([]byte, 0, 64<<10)
 	if l.paged {
 		buf = append(buf, `{"filtered_count":`...)
-		buf = strconv.AppendInt(buf, int64(len(l.rows)), 10)
+		buf = strconv.AppendInt(buf, int64(filtered), 10)
 		buf = append(buf, `,"total_count":`...)
 		buf = strconv.AppendInt(buf, int64(l.all), 10)
 		buf = append(buf, `,"page":`...)
@@ -165,20 +171,27 @@ func (a *API) send(r *request, l *rows, fetch func(row) (view any, ok bool)) {
 		buf = append(buf, `,"page_size":`...)
 		buf = strconv.AppendInt(buf, int64(l.size), 10)
 		buf = append(buf, `,"page_count":`...)
-		buf = strconv.AppendInt(buf, int64((len(l.rows)+l.size-1)/l.size), 10)
+		buf = strconv.AppendInt(buf, int64((filtered+l.size-1)/l.size), 10)
 		buf = append(buf, `,"items":`...)
 	}
 	buf = append(buf, '[')
 	count := 0
 	for _, row := range shown {
-		view, ok := fetch(row)
-		if !ok {
-			continue
+		var view any
+		if row.encoded == nil {
+			var ok bool
+			if view, ok = fetch(row); !ok {
+				continue
+			}
 		}
 		if count++; count > 1 {
 			buf = append(buf, ',')
 		}
-		buf = l.columns.encode(buf, view)
+		if row.encoded != nil {
+			buf = append(buf, row.encoded...)
+		} else {
+			buf = l.columns.encode(buf, view)
+		}
 		if len(buf) > 48<<10 {
 			if _, err := r.w.Write(buf); err != nil {
 				return

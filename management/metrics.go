@@ -161,10 +161,12 @@ func (a *API) objects(e *exposition, prefix string, s selection) {
 		queues = append(queues, queueHead)
 	}
 	if len(queues) > 0 {
-		wanted := filter(a.Broker.Queues(""), s.wants)
-		write(e, prefix, wanted, queues, nameQueue)
+		write(e, prefix, filter(a.Broker.Queues(""), func(q *Queue) bool { return s.wants(q) && a.leads(q) }), queues, nameQueue)
 		info := []metric[Queue]{{"queue_info", gauge, "A queue, by type and membership; the value means nothing", func(*Queue) float64 { return 1 }}}
-		write(e, prefix, wanted, info, nameQueueFully)
+		write(e, prefix, filter(a.Broker.Queues(""), func(q *Queue) bool { return s.wants(q) && a.holds(q) }), info, a.nameQueueFully)
+	}
+	if s.has("ra_metrics") {
+		write(e, prefix, filter(a.Broker.Queues(""), func(q *Queue) bool { return s.wants(q) && q.Quorum != nil }), a.raftMetrics(), nameQueue)
 	}
 	if channels := pick(channelFamilies, s.has); len(channels) > 0 {
 		write(e, prefix, filter(a.Broker.Channels(), func(c *Channel) bool { return s.inVHost(c.VHost) }), channels, nameChannel)

@@ -1,6 +1,9 @@
 package management
 
 import (
+	"maps"
+	"net"
+	"net/http"
 	"os"
 	"runtime"
 	"slices"
@@ -42,7 +45,7 @@ type nodeView struct {
 	DataDir           string           `json:"db_dir"`
 	ConfigFiles       []string         `json:"config_files"`
 	EnabledPlugins    []string         `json:"enabled_plugins"`
-	ClusterLinks      []struct{}       `json:"cluster_links"`
+	ClusterLinks      []linkView       `json:"cluster_links"`
 	RabbitMQVersion   string           `json:"rabbitmq_version"`
 	ErlangVersion     string           `json:"erlang_version"`
 	ErlangFullVersion string           `json:"erlang_full_version"`
@@ -64,7 +67,7 @@ func (a *API) nodeView() nodeView {
 		ProcUsed: runtime.NumGoroutine(), ProcTotal: 1 << 20, GCRuns: usage.collections,
 		ExchangeTypes: exchangeTypes, AuthMechanisms: []capabilityView{}, Applications: []struct{}{}, Contexts: list(a.contexts()),
 		LogFiles: list(a.LogFiles), DataDir: a.DataDir, ConfigFiles: list(a.ConfigFiles), EnabledPlugins: []string{"rabbitmq_management", "rabbitmq_prometheus"},
-		ClusterLinks: []struct{}{}, RabbitMQVersion: a.RabbitMQVersion, ErlangVersion: goNumber(), ErlangFullVersion: goVersion(),
+		ClusterLinks: a.linkViews(), RabbitMQVersion: a.RabbitMQVersion, ErlangVersion: goNumber(), ErlangFullVersion: goVersion(),
 		CryptoLibVersion: "Go crypto/tls " + goNumber(), churnView: churn(&counts, &rates)}
 	for _, name := range a.AuthMechanisms {
 		v.AuthMechanisms = append(v.AuthMechanisms, capabilityView{name, "SASL " + name + " authentication mechanism", true})
@@ -86,12 +89,78 @@ func lowDisk(alarms []string) bool {
 	return slices.Contains(alarms, "disk") || slices.Contains(alarms, "storage")
 }
 
-func (a *API) nodes(r *request) { a.answer(r, []nodeView{a.nodeView()}) }
+// stoppedView is all that there is to say of a node that does not answer.
+type stoppedView struct {
+	Name     string `json:"name"`
+	Type     string `json:"type"`
+	Running  bool   `json:"running"`
+	Draining bool   `json:"being_drained"`
+}
 
-func (a *API) node(r *request) {
-	if r.vars["node"] != a.Node {
-		a.missing(r.w)
+// linkView is the connection to another node.
+type linkView struct {
+	Name     string `json:"name"`
+	PeerAddr string `json:"peer_addr"`
+	PeerPort int    `json:"peer_port"`
+}
+
+// linkViews are the nodes to which there is a connection.
+func (a *API) linkViews() []linkView {
+	views := []linkView{}
+	if a.Peers == nil {
+		return views
+	}
+	for _, l := range a.Peers.Links() {
+		name := a.memberName(l.Peer)
+		if l.Connected && !slices.ContainsFunc(views, func(v linkView) bool { return v.Name == name }) {
+			v := linkView{Name: name, PeerAddr: l.Address}
+			if host, port, err := net.SplitHostPort(l.Address); err == nil {
+				v.PeerAddr = host
+				v.PeerPort, _ = strconv.Atoi(port) // an address without a number is shown with 0
+			}
+			views = append(views, v)
+		}
+	}
+	return views
+}
+
+// nodes lists the members by name: this node, those that answer as they show themselves, and those that do not as stopped.
+func (a *API) nodes(r *request) {
+	if r.asked {
+		a.answer(r, a.nodeView())
 		return
 	}
-	a.answer(r, a.nodeView())
+	views := map[string]any{a.Node: a.nodeView()}
+	for _, one := range a.others(r, r.asks(http.MethodGet)) {
+		views[one.Name] = one.node()
+	}
+	all := make([]any, 0, len(views))
+	for _, name := range slices.Sorted(maps.Keys(views)) {
+		all = append(all, views[name])
+	}
+	a.answer(r, all)
+}
+
+// node is how a member is shown.
+func (h *heard) node() any {
+	if h.reply == nil || h.Status != http.StatusOK {
+		return stoppedView{Name: h.Name, Type: "disc"}
+	}
+	return h.Body
+}
+
+func (a *API) node(r *request) {
+	m, isMember := a.member(r.vars["node"])
+	switch {
+	case r.vars["node"] == a.Node:
+		a.answer(r, a.nodeView())
+	case !isMember || r.asked:
+		a.missing(r.w)
+	default:
+		one := heard{Member: m}
+		if m.Up {
+			one.reply = a.ask(m, r.asks(http.MethodGet))
+		}
+		a.answer(r, one.node())
+	}
 }

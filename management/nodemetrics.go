@@ -26,7 +26,11 @@ func (a *API) nodeMetrics(e *exposition, counts *Counts, totals *Totals) {
 	e.one("rabbitmq_connections", gauge, "Connections that are open", float64(totals.Connections))
 	e.one("rabbitmq_channels", gauge, "Channels that are open", float64(totals.Channels))
 	e.one("rabbitmq_consumers", gauge, "Consumers that are attached", float64(totals.Consumers))
-	e.one("rabbitmq_queues", gauge, "Queues that exist", float64(totals.Queues))
+	queues := totals.Queues
+	if a.Peers != nil { // dashboards add up the nodes
+		queues = totals.Led
+	}
+	e.one("rabbitmq_queues", gauge, "Queues that exist; of a cluster, those that the node leads", float64(queues))
 	a.churnMetrics(e, "rabbitmq_", counts)
 	a.globalMetrics(e, counts, totals)
 
@@ -41,7 +45,7 @@ func (a *API) nodeMetrics(e *exposition, counts *Counts, totals *Totals) {
 	e.one("warren_publishes_refused_total", counter, "Messages that queues refused because they were full", float64(counts.Refused))
 	e.one("warren_dead_letters_unroutable_total", counter, "Dead letters dropped because there was no exchange or no queue for them", float64(counts.DeadUnrouted))
 	e.one("warren_dead_letters_refused_total", counter, "Dead letters dropped because the queue was full", float64(counts.DeadRefused))
-	e.one("rabbitmq_unreachable_cluster_peers_count", gauge, "Nodes of the cluster that cannot be reached", 0)
+	a.clusterMetrics(e)
 
 	u := usageOf(a.DataDir)
 	e.one("rabbitmq_process_open_fds", gauge, "File descriptors that are open", float64(u.files))

@@ -1,6 +1,9 @@
 package management
 
 import (
+	"encoding/json"
+	"net/http"
+	"reflect"
 	"runtime"
 	"strings"
 )
@@ -180,25 +183,30 @@ func nodeMessageStats(c *Counts, r *rates) *messageStatsView {
 }
 
 func (a *API) overview(r *request) {
-	var counts Counts
-	a.Broker.Counts(&counts)
-	totals, rates := a.Broker.Totals(), a.samples.node()
+	f := a.figures()
+	if r.asked {
+		a.answer(r, f)
+		return
+	}
+	for _, one := range a.others(r, r.asks(http.MethodGet)) {
+		var other figures
+		if one.reply != nil && one.Status == http.StatusOK && json.Unmarshal(one.Body, &other) == nil {
+			addUp(reflect.ValueOf(&f).Elem(), reflect.ValueOf(other))
+		}
+	}
+	totals := a.Broker.Totals()
 	v := overviewView{
 		ManagementVersion: a.RabbitMQVersion, RatesMode: "basic",
 		Retention:     map[string][]int{"global": {}, "basic": {}, "detailed": {}}, // no history is kept
 		ExchangeTypes: exchangeTypes, ProductVersion: a.ProductVersion, ProductName: a.Product, RabbitMQVersion: a.RabbitMQVersion,
 		ClusterName: a.cluster(), ErlangVersion: goNumber(), ErlangFullVersion: goVersion(), CryptoLibVersion: "Go crypto/tls " + goNumber(),
-		DefaultQueueType: a.DefaultQueueType, MessageStats: nodeMessageStats(&counts, &rates), Churn: churn(&counts, &rates),
-		Queues: queueTotalsView{totals.Ready + totals.Unacked, details{rates.ready + rates.unacked}, totals.Ready, details{rates.ready}, totals.Unacked, details{rates.unacked}},
-		Objects: map[string]uint64{"queues": totals.Queues, "exchanges": totals.Exchanges, "connections": totals.Connections,
-			"channels": totals.Channels, "consumers": totals.Consumers},
+		DefaultQueueType: a.DefaultQueueType, MessageStats: f.messageStats(), Churn: f.Churn,
+		Queues: f.Queues,
+		Objects: map[string]uint64{"queues": totals.Queues, "exchanges": totals.Exchanges, "connections": f.Connections,
+			"channels": f.Channels, "consumers": f.Consumers},
 	}
 	if r.user.monitors() {
-		v.Node = a.Node
-		for _, l := range a.Listeners() {
-			v.Listeners = append(v.Listeners, listenerView{a.Node, l.Protocol, l.Host, l.Port, l.TLS})
-		}
-		v.Contexts = a.contexts()
+		v.Node, v.Listeners, v.Contexts = a.Node, f.Listeners, f.Contexts
 	} else {
 		delete(v.Objects, "consumers")
 	}
@@ -271,11 +279,22 @@ func (a *API) nothing(r *request) { a.answer(r, []struct{}{}) }
 
 // alive answers a check that holds whenever it can be asked.
 func (a *API) alive(r *request) {
-	if node, ok := r.vars["node"]; ok && node != a.Node {
+	node, named := r.vars["node"]
+	m, isMember := a.member(node)
+	switch {
+	case !named || node == a.Node:
+		a.healthy(r, nil)
+	case !isMember || r.asked:
 		a.missing(r.w)
-		return
+	default:
+		if m.Up {
+			if answer := a.ask(m, r.asks(http.MethodGet)); answer != nil {
+				answer.pass(r.w)
+				return
+			}
+		}
+		a.unhealthy(r, "the node does not answer", nil)
 	}
-	a.healthy(r, nil)
 }
 
 // list makes an empty list of a nil one, which would be null in JSON.

@@ -20,11 +20,11 @@ type queueIdentityView struct {
 	State         string         `json:"state"`
 	Internal      bool           `json:"internal"`
 	InternalOwner bool           `json:"internal_owner"`
-	*replicaView
+	*replicatedView
 }
 
-// replicaView are the fields of quorum queues that do not move, or not often.
-type replicaView struct {
+// replicatedView are the fields of quorum queues that do not move, or not often.
+type replicatedView struct {
 	Leader        string   `json:"leader"`
 	Members       []string `json:"members"`
 	Online        []string `json:"online"`
@@ -109,14 +109,30 @@ type queueDetailView struct {
 func (a *API) queueIdentity(q *Queue) queueIdentityView {
 	v := queueIdentityView{Name: q.Name, VHost: q.VHost, Type: q.Type, Durable: q.Durable, AutoDelete: q.AutoDelete, Exclusive: q.Exclusive,
 		Arguments: jsonTable(q.Arguments), Node: a.Node, State: q.State}
+	if q.Home != "" {
+		if v.Node = q.Home; q.Home != a.Node { // which was asked first, and is not there
+			v.State = "down"
+		}
+	}
 	if u := q.Quorum; u != nil {
-		v.Node = u.Leader
-		v.replicaView = &replicaView{Leader: u.Leader, Members: list(u.Members), Online: list(u.Online), DeliveryLimit: u.DeliveryLimit}
+		v.Node, v.State = u.Leader, u.state(q.State)
+		v.replicatedView = &replicatedView{Leader: u.Leader, Members: list(u.Members), Online: list(u.Online), DeliveryLimit: u.DeliveryLimit}
 		if u.DeliveryLimit < 0 {
 			v.DeliveryLimit = "unlimited"
 		}
 	}
 	return v
+}
+
+// state is RabbitMQ's state of a quorum queue: what it would be, unless too few of its members are there.
+func (u *QuorumQueue) state(state string) string {
+	switch {
+	case len(u.Online) == 0:
+		return "down"
+	case len(u.Online) <= len(u.Members)/2:
+		return "minority"
+	}
+	return state
 }
 
 // messages are all that a queue has.
@@ -223,17 +239,24 @@ func (a *API) queues(r *request, full bool) {
 	}
 	sees := a.visible(r.user)
 	l := rows{query: q}
+	full = !q.identity && (full || q.columns != nil)
+	others := a.gather(r, &l)
+	tells := a.teller(r, others)
 	for queue := range a.Broker.Queues(r.vhostOf()) {
-		if sees(queue.VHost) {
+		if sees(queue.VHost) && tells(queue) {
 			l.add(queue.VHost, queue.Name, 0, func() any { return view(queue) })
 		}
 	}
-	var consumers map[[2]string][]consumerView
-	if full = !q.identity && (full || q.columns != nil); full {
-		consumers = map[[2]string][]consumerView{}
-		for c := range a.Broker.Consumers(r.vhostOf()) {
-			key := [2]string{c.VHost, c.Queue}
-			consumers[key] = append(consumers[key], a.consumerView(c))
+	consumers := map[[2]string][]consumerView{}
+	if full {
+		for _, c := range a.consumers(r, others, func(c *Consumer) bool { return sees(c.VHost) }) {
+			key := [2]string{c.Queue.VHost, c.Queue.Name}
+			consumers[key] = append(consumers[key], c)
+		}
+		for i := range l.rows {
+			if row := &l.rows[i]; row.encoded != nil {
+				row.encoded = withConsumers(row.encoded, consumers[[2]string{row.vhost, row.name}], q.columns)
+			}
 		}
 	}
 	var queue Queue
@@ -254,6 +277,19 @@ func (a *API) oneQueue(r *request) {
 		a.missing(r.w)
 		return
 	}
+	others := a.others(r, r.asks(http.MethodGet))
+	consumers := a.consumers(r, others, func(c *Consumer) bool { return c.VHost == queue.VHost && c.Queue == queue.Name })
+	if tells := a.teller(r, others); !tells(&queue) {
+		for _, one := range others {
+			if one.Name == queue.Home && one.reply != nil && one.Status == http.StatusOK {
+				one.Body = withConsumers(one.Body, consumers, columnsOf(r.URL.Query().Get("columns")))
+				one.pass(r.w)
+				return
+			}
+		}
+		a.missing(r.w)
+		return
+	}
 	if p := r.URL.Query(); p.Get("disable_stats") == "true" {
 		if p.Get("enable_queue_totals") == "true" {
 			a.answer(r, queueTotalView{a.queuePolicies(&queue), messages(&queue), queue.Ready, queue.Unacked})
@@ -261,12 +297,6 @@ func (a *API) oneQueue(r *request) {
 			a.answer(r, a.queuePolicies(&queue))
 		}
 		return
-	}
-	var consumers []consumerView
-	for c := range a.Broker.Consumers(queue.VHost) {
-		if c.Queue == queue.Name {
-			consumers = append(consumers, a.consumerView(c))
-		}
 	}
 	a.answer(r, a.queueDetail(&queue, consumers))
 }
@@ -291,7 +321,19 @@ func (a *API) declareQueue(r *request) {
 		return
 	}
 	if node, ok := body["node"]; ok && node != a.Node && node != "" && node != nil {
-		a.bad(r.w, fmt.Sprintf("Node %v is not a cluster member", node))
+		name, _ := node.(string)
+		m, isMember := a.member(name)
+		if !isMember || r.asked {
+			a.bad(r.w, fmt.Sprintf("Node %v is not a cluster member", node))
+			return
+		}
+		q := r.asks(http.MethodPut)
+		q.Body = encode(body)
+		if answer := a.ask(m, q); answer != nil {
+			answer.pass(r.w)
+			return
+		}
+		a.bad(r.w, fmt.Sprintf("Node %v does not answer", node))
 		return
 	}
 	created, err := a.Broker.DeclareQueue(r.user, d)

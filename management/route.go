@@ -35,6 +35,10 @@ type request struct {
 	*http.Request
 	user User
 	vars map[string]string
+
+	// asked says that another member asks, and is to hear what this node knows. reply is what it gets, rows that it wants those of a list.
+	asked, rows bool
+	reply       *reply
 }
 
 // on makes a route.
@@ -77,7 +81,7 @@ func (a *API) table() []route {
 		on("/healthchecks/node", manage, get((*API).alive)),
 		on("/healthchecks/node/:node", manage, get((*API).alive)),
 		on("/health/checks/alarms", manage, get((*API).checkAlarms)),
-		on("/health/checks/local-alarms", manage, get((*API).checkAlarms)),
+		on("/health/checks/local-alarms", manage, get((*API).checkLocalAlarms)),
 		on("/health/checks/metadata-store/initialized", manage, get((*API).alive)),
 		on("/health/checks/metadata-store/initialized/with-data", manage, get((*API).alive)),
 		on("/health/checks/port-listener/:port", manage, get((*API).checkPort)),
@@ -85,6 +89,10 @@ func (a *API) table() []route {
 		on("/health/checks/certificate-expiration/:within/:unit", manage, get((*API).checkCertificates)),
 		on("/health/checks/virtual-hosts", manage, get((*API).alive)),
 		on("/health/checks/node-is-quorum-critical", manage, get((*API).checkQuorumCritical)),
+		on("/health/checks/quorum-queues-without-elected-leaders/all-vhosts", manage, get((*API).checkLeaders)),
+		on("/health/checks/quorum-queues-without-elected-leaders/all-vhosts/pattern/:pattern", manage, get((*API).checkLeaders)),
+		on("/health/checks/quorum-queues-without-elected-leaders/vhost/:vhost", enter, get((*API).checkLeaders)),
+		on("/health/checks/quorum-queues-without-elected-leaders/vhost/:vhost/pattern/:pattern", enter, get((*API).checkLeaders)),
 		on("/health/checks/is-in-service", nobody, get((*API).checkService)),
 		on("/health/checks/below-node-connection-limit", nobody, get((*API).checkConnectionLimit)),
 		on("/health/checks/ready-to-serve-clients", nobody, get((*API).checkReady)),
@@ -105,6 +113,15 @@ func (a *API) table() []route {
 		on("/queues/:vhost/:queue/contents", enter, verbs{http.MethodDelete: (*API).purgeQueue}),
 		on("/queues/:vhost/:queue/get", enter, post((*API).getMessages)),
 		on("/warren/queues/:vhost/:queue/effective", enter, get((*API).effective)),
+		on("/queues/quorum/:vhost/:queue/status", enter, get((*API).quorumStatus)),
+		on("/queues/quorum/:vhost/:queue/replicas/add", admin, post((*API).addReplica)),
+		on("/queues/quorum/:vhost/:queue/replicas/delete", admin, verbs{}.delete((*API).deleteReplica)),
+		on("/queues/quorum/replicas/on/:node/grow", admin, post((*API).growReplicas)),
+		on("/queues/quorum/replicas/on/:node/shrink", admin, verbs{}.delete((*API).shrinkReplicas)),
+		on("/rebalance/queues", admin, post((*API).rebalance)),
+		on("/warren/queues/:vhost/:queue/leader", admin, verbs{}.put((*API).transferLeader)),
+		on("/warren/cluster", monitor, get((*API).clusterStatus)),
+		on("/warren/cluster/:node", admin, verbs{}.delete((*API).forgetMember)),
 		on("/queues/:vhost/:queue/bindings", enter, get((*API).queueBindings)),
 		on("/exchanges", manage, get((*API).listExchanges)),
 		on("/exchanges/:vhost", enter, get((*API).listExchanges)),
@@ -165,10 +182,10 @@ func (a *API) table() []route {
 }
 
 // unbuilt are RabbitMQ's paths that are not built yet. A * stands for any segment, and what ends in /... for all below it too.
-var unbuilt = []string{"/rebalance/queues", "/reset/...", "/auth/attempts/...", "/login",
-	"/config/effective", "/stream/...", "/shovels/...", "/federation-links/...", "/queues/*/*/actions", "/queues/quorum/*/*/*", "/queues/quorum/*/*/*/*",
+var unbuilt = []string{"/reset/...", "/auth/attempts/...", "/login",
+	"/config/effective", "/stream/...", "/shovels/...", "/federation-links/...", "/queues/*/*/actions",
 	"/nodes/*/memory/...", "/users/*/queues", "/vhosts/*/start/*", "/vhosts/*/deletion/protection", "/connections/*/sessions",
-	"/health/checks/quorum-queues-without-elected-leaders/...", "/health/checks/reached-target-cluster-size"}
+	"/health/checks/reached-target-cluster-size"}
 
 // isUnbuilt says whether RabbitMQ has something at that path and Warren not yet.
 func isUnbuilt(segments []string) bool {

@@ -1,6 +1,7 @@
 package management
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
@@ -37,6 +38,33 @@ func (a *API) vhostView(v *VHost) vhostView {
 		Messages:     v.Ready + v.Unacked, Ready: v.Ready, Unacked: v.Unacked}
 }
 
+// vhostViews are all virtual hosts, with the messages that are on all nodes.
+func (a *API) vhostViews(r *request) []vhostView {
+	var views []vhostView
+	for v := range a.Broker.VHosts() {
+		views = append(views, a.vhostView(v))
+	}
+	for _, one := range a.others(r, question{Method: http.MethodGet, Path: "/api/vhosts", User: r.user}) {
+		var theirs []vhostView
+		state := "nodedown"
+		if one.reply != nil && one.Status == http.StatusOK && json.Unmarshal(one.Body, &theirs) == nil {
+			state = "running"
+		}
+		known := map[string]*vhostView{}
+		for i := range theirs {
+			known[theirs[i].Name] = &theirs[i]
+		}
+		for i := range views {
+			v := &views[i]
+			v.ClusterState[one.Name] = state
+			if more := known[v.Name]; more != nil {
+				v.Messages, v.Ready, v.Unacked = v.Messages+more.Messages, v.Ready+more.Ready, v.Unacked+more.Unacked
+			}
+		}
+	}
+	return views
+}
+
 // listVHosts shows monitors all virtual hosts, others those they may enter.
 func (a *API) listVHosts(r *request) {
 	q, ok := a.query(r, true)
@@ -45,26 +73,31 @@ func (a *API) listVHosts(r *request) {
 	}
 	sees := a.visible(r.user)
 	l := rows{query: q}
-	var kept []vhostView
-	for v := range a.Broker.VHosts() {
-		if r.user.monitors() || sees(v.Name) {
-			view := a.vhostView(v)
-			kept = append(kept, view)
-			l.add("", v.Name, len(kept)-1, func() any { return view })
+	kept := a.vhostViews(r)
+	if r.asked {
+		r.w.Write(encode(list(kept)))
+		return
+	}
+	for i := range kept {
+		if v := &kept[i]; r.user.monitors() || sees(v.Name) {
+			l.add("", v.Name, i, func() any { return *v })
 		}
 	}
 	a.send(r, &l, func(row row) (any, bool) { return kept[row.at], true })
 }
 
 func (a *API) oneVHost(r *request) {
-	for v := range a.Broker.VHosts() {
+	if !a.Broker.HasVHost(r.vars["in"]) {
+		a.missing(r.w)
+		return
+	}
+	for _, v := range a.vhostViews(r) {
 		if v.Name == r.vars["in"] {
-			view := a.vhostView(v)
-			defer a.answer(r, view)
+			a.answer(r, v)
 			return
 		}
 	}
-	a.missing(r.w)
+	a.missing(r.w) // it has gone since
 }
 
 // queueTypes are the names of queue types, and those that RabbitMQ's own code has for them.

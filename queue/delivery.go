@@ -145,7 +145,7 @@ func (s *State) hand(c *consumer, f *flight, noAck bool) Delivery {
 	}
 	return Delivery{
 		Seq: f.seq, ID: c.lastID, Consumer: c.id, Direct: -1, Settled: noAck,
-		Redelivered: f.redelivered, Acquired: acquired, Failed: f.failed,
+		Redelivered: f.redelivered, Acquired: acquired, Failed: f.failed, Session: c.session,
 	}
 }
 
@@ -233,6 +233,6 @@ func (e *Effects) deliver(c *consumer) *Delivery {
 	n := len(e.Deliver)
 	e.Deliver = e.Deliver[:n+1]
 	d := &e.Deliver[n]
-	*d = Delivery{ID: c.lastID, Consumer: c.id, Direct: -1, Settled: c.noAck}
+	*d = Delivery{ID: c.lastID, Consumer: c.id, Direct: -1, Settled: c.noAck, Session: c.session}
 	return d
 }

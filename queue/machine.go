@@ -140,6 +140,7 @@ type Delivery struct {
 	Redelivered bool
 	Acquired    uint32 // times handed out before, with Rules.CountReturns
 	Failed      uint32 // how many of these failed
+	Session     uint64 // the consumer's
 }
 
 // SeqRange is a run of places in one level, both ends included. Places in it that hold no message are passed over.

@@ -310,7 +310,7 @@ func (m *model) give(c *modelConsumer, x *modelMessage, noAck bool, direct int32
 	if x.redelivered {
 		m.stats.Redelivered++
 	}
-	d := Delivery{x.seq, c.last, c.id, direct, noAck, x.redelivered, 0, 0}
+	d := Delivery{x.seq, c.last, c.id, direct, noAck, x.redelivered, 0, 0, c.spec.Session}
 	if m.rules.CountReturns {
 		d.Acquired, d.Failed = x.acquired, x.failed
 		if x.acquired == 0 {

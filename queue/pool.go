@@ -270,6 +270,7 @@ const (
 	BlockedByBacklog                     // it is written too slowly
 	BlockedByAlarm
 	BlockedBySlots // those of quorum queues: their log is written too slowly
+	BlockedByLinks // too much waits for another node, or that has no room
 )
 
 // Block sets or clears a reason for publishers to wait.

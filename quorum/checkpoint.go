@@ -19,6 +19,8 @@ const (
 	checkpointOctets = 64 << 20
 	// checkpointRecord is the format of what a checkpoint writes into the database.
 	checkpointRecord = 1
+	// originsRecord is the format of its record of origins. The one before knew no leader.
+	originsRecord = 2
 	// compactRate is how many octets a second are read for copying runs forward.
 	compactRate = 64 << 20
 )
@@ -31,6 +33,7 @@ type saving struct {
 	// alive are the places that were alive at the last checkpoint. The log behind it is replayed on top of what it wrote
 	// down, so that nothing may go that was alive then, whatever has become of it since.
 	alive map[storage.LogID]queue.Living
+	views int // snapshots that are being written: no run may go, nor be copied
 }
 
 // key is a key of the database of slot m.slot.
@@ -67,10 +70,14 @@ type savedQueue struct {
 // checkpoint writes down the state as it is now, and what of the messages is alive and only in memory: the log up to the
 // index that it returns is not needed any more.
 func (m *machine) checkpoint() (index uint64, err error) {
-	s := &m.saving
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	m.saving.mu.Lock()
+	defer m.saving.mu.Unlock()
+	return m.checkpointLocked()
+}
 
+// checkpointLocked is checkpoint, called with saving.mu held.
+func (m *machine) checkpointLocked() (index uint64, err error) {
+	s := &m.saving
 	m.mu.Lock()
 	if m.applied == s.index {
 		m.mu.Unlock()
@@ -83,9 +90,7 @@ func (m *machine) checkpoint() (index uint64, err error) {
 			saved = append(saved, m.save(q))
 		}
 	}
-	origins := binary.AppendVarint(nil, int64(m.now))
-	origins = binary.AppendUvarint(origins, m.lastLog)
-	origins = m.origins.append(origins)
+	origins := m.common(nil)
 	gone := m.gone
 	since, held := m.since, m.held
 	m.gone, m.since, m.held = nil, 0, 0
@@ -104,9 +109,8 @@ func (m *machine) checkpoint() (index uint64, err error) {
 		if run != nil {
 			batch.Set(m.key('r', uint64(run.ID())), nil)
 		}
-		batch.Set(m.key('o', 0), append([]byte{checkpointRecord}, origins...))
-		state := binary.LittleEndian.AppendUint64([]byte{checkpointRecord}, index)
-		batch.Set(m.key('a', 0), binary.LittleEndian.AppendUint64(state, uint64(s.nextRun)))
+		batch.Set(m.key('o', 0), origins)
+		batch.Set(m.key('a', 0), appendApplied(nil, index, s.nextRun))
 		err = m.db.Commit(&batch, true)
 	}
 	if err != nil {
@@ -132,6 +136,38 @@ func (m *machine) checkpoint() (index uint64, err error) {
 	}
 	m.unload(saved)
 	return index, m.sweep()
+}
+
+// appendApplied appends what the database has of where a slot is.
+func appendApplied(dst []byte, index uint64, nextRun storage.RunID) []byte {
+	dst = binary.LittleEndian.AppendUint64(append(dst, checkpointRecord), index)
+	return binary.LittleEndian.AppendUint64(dst, uint64(nextRun))
+}
+
+// common appends what the database has of the slot as a whole: equal states give equal bytes. Called with m.mu held.
+//
+//	version u8 | now varint | name of the last log | node, boot and term of who leads uvarints | origins, to the end
+func (m *machine) common(dst []byte) []byte {
+	dst = binary.AppendVarint(append(dst, originsRecord), int64(m.now))
+	for _, n := range [...]uint64{m.lastLog, m.leads.node, m.leads.boot, m.leads.term} {
+		dst = binary.AppendUvarint(dst, n)
+	}
+	return m.origins.append(dst)
+}
+
+// readCommon is the inverse of common.
+func (m *machine) readCommon(b []byte) (err error) {
+	r := reader{b: b}
+	version := r.octet()
+	m.now, m.lastLog = queue.Time(r.varint()), r.uvarint(maxUint64)
+	if version > 1 {
+		m.leads = leader{r.uvarint(maxUint64), r.uvarint(maxUint64), r.uvarint(maxUint64)}
+	}
+	if version == 0 || version > originsRecord || r.bad {
+		return errFormat
+	}
+	m.origins, err = readOrigins(r.b)
+	return err
 }
 
 // save takes down a queue. Called with m.mu held.
@@ -243,6 +279,9 @@ func (m *machine) stillAlive(log storage.LogID, first, last uint64) iter.Seq2[ui
 
 // sweep deletes runs that nobody needs. Called with saving.mu held.
 func (m *machine) sweep() error {
+	if m.saving.views > 0 {
+		return nil
+	}
 	m.disk.runs.Sweep(m.stillAlive)
 	dead := m.disk.runs.Dead()
 	if len(dead) == 0 {
@@ -263,6 +302,10 @@ func (m *machine) compact(ctx context.Context) error {
 	s := &m.saving
 	for ctx.Err() == nil {
 		s.mu.Lock()
+		if s.views > 0 {
+			s.mu.Unlock()
+			return nil
+		}
 		alive := maps.Clone(s.alive) // what is not alive never is again: an older look keeps too much
 		look := func(log storage.LogID, first, last uint64) iter.Seq2[uint64, uint64] {
 			return func(yield func(uint64, uint64) bool) {
@@ -287,6 +330,13 @@ func (m *machine) compact(ctx context.Context) error {
 			return err
 		}
 		s.mu.Lock()
+		if s.views > 0 || !m.disk.runs.Has(victims) { // a view needs them, or they were replaced by those of another member
+			s.mu.Unlock()
+			if run == nil {
+				return nil
+			}
+			return m.disk.runs.Discard(run)
+		}
 		var batch storage.Batch
 		for _, old := range victims {
 			batch.Delete(m.key('r', uint64(old)))
@@ -315,7 +365,9 @@ func (m *machine) Sync() error {
 // Open implements sm.IOnDiskStateMachine: the state is that of the last checkpoint.
 func (m *machine) Open(<-chan struct{}) (uint64, error) {
 	if m.disk.runs != nil { // loaded before the Raft engine was started, which would end the process for an error
-		return m.saving.index, nil
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.applied, nil
 	}
 	return m.load()
 }
@@ -353,13 +405,7 @@ func (m *machine) load() (uint64, error) {
 		return fail("origins", err)
 	}
 	if o != nil {
-		r := reader{b: o}
-		version := r.octet()
-		m.now, m.lastLog = queue.Time(r.varint()), r.uvarint(maxUint64)
-		if version != checkpointRecord || r.bad {
-			return fail("origins", errFormat)
-		}
-		if m.origins, err = readOrigins(r.b); err != nil {
+		if err := m.readCommon(o); err != nil {
 			return fail("origins", err)
 		}
 	}
@@ -404,28 +450,43 @@ func (m *machine) openRuns() error {
 	return nil
 }
 
-// restore makes a queue of what the database has of it.
+// restore makes a queue of what the database has of it, and has it be one of the slot.
 func (m *machine) restore(id uint64, value []byte) error {
-	r := reader{b: value}
-	version := r.octet()
-	q := &replica{id: id, local: m.locals[id], log: newSlotLog(r.uvarint(maxUint64), &m.disk)}
-	q.due = queue.Time(r.varint())
-	q.more = r.octet() != 0
-	q.taken, q.gotTaken = r.uvarint(maxUint64), r.uvarint(maxUint64)
-	q.config = r.config()
-	if version != checkpointRecord || r.bad {
-		return fmt.Errorf("queue %d: %w", id, errFormat)
+	q, err := m.decode(id, value)
+	if err != nil {
+		return err
 	}
+	m.queues[id] = q
+	m.place(q)
+	return nil
+}
+
+// place tells a queue what of it is on disk, and who it is here.
+func (m *machine) place(q *replica) {
+	q.local = m.locals[q.id]
 	for _, e := range m.disk.runs.Extents(q.log.id) {
 		last := queue.Seq(e.Last)
 		lv := q.log.level(last.Level())
 		lv.cold = max(lv.cold, placeOf(last))
 	}
+	m.saving.alive[q.log.id] = q.state.Living(nil)
+}
+
+// decode makes a queue of what the database has of it.
+func (m *machine) decode(id uint64, value []byte) (*replica, error) {
+	r := reader{b: value}
+	version := r.octet()
+	q := &replica{id: id, log: newSlotLog(r.uvarint(maxUint64), &m.disk)}
+	q.due = queue.Time(r.varint())
+	q.more = r.octet() != 0
+	q.taken, q.gotTaken = r.uvarint(maxUint64), r.uvarint(maxUint64)
+	q.config = r.config()
+	if version != checkpointRecord || r.bad {
+		return nil, fmt.Errorf("queue %d: %w", id, errFormat)
+	}
 	var err error
 	if q.state, err = queue.RestoreSnapshot(queue.QuorumRules(), q.config, &q.log, r.b); err != nil {
-		return fmt.Errorf("queue %d: %w", id, err)
+		return nil, fmt.Errorf("queue %d: %w", id, err)
 	}
-	m.queues[id] = q
-	m.saving.alive[q.log.id] = q.state.Living(nil)
-	return nil
+	return q, nil
 }

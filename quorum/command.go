@@ -36,6 +36,9 @@ const (
 	cmdTick                      //
 	cmdContinue                  //
 	cmdBuried                    // ranges of Seqs
+	cmdLead                      // term uvarint; of no queue
+	cmdDown                      // node uvarint, boot uvarint; of no queue
+	cmdDeclare                   // rules u8, config; one that exists keeps its limits
 )
 
 // errFormat is what errors about proposals, and about what a slot has written down, wrap: whoever wrote it was another

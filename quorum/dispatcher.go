@@ -25,6 +25,7 @@ type dispatcher struct {
 	proposer *proposer
 	pool     *queue.Pool
 	log      *slog.Logger
+	leads    func() // called when this node has come to lead; nil: nobody wants to know
 	wake     queue.Wake
 	offers   []queue.Offered
 	ranges   []queue.Range
@@ -107,7 +108,13 @@ func (d *dispatcher) carryOut(r *round) {
 			x.queue.activity(x.consumer, x.active)
 		case opContinue:
 			x.queue.propose(cmdContinue)
-		case opDeleted:
+		case opReload:
+			d.reload(r.reload)
+		case opLeads:
+			if d.leads != nil {
+				d.leads()
+			}
+		case opDeleted, opEnded:
 			for _, c := range x.queue.end() {
 				c.out.Cancelled(&d.wake)
 			}
@@ -171,6 +178,9 @@ func appendRange(rs []queue.Range, r queue.Range) []queue.Range {
 func (d *dispatcher) deliver(q *Queue, id queue.ConsumerID, ds []delivery) {
 	q.mu.Lock()
 	c := q.consumers[id]
+	if c != nil && len(ds) > 0 {
+		c.last = ds[len(ds)-1].id
+	}
 	if c == nil || c.blocked || len(c.pending) > 0 {
 		if c != nil {
 			for i := range ds {
@@ -388,6 +398,7 @@ func (d *dispatcher) dropTimedOut(q *Queue, id queue.ConsumerID, ids queue.Range
 	q.mu.Lock()
 	c := q.consumers[id]
 	if c != nil {
+		c.late = max(c.late, ids.Last)
 		c.pending = slices.DeleteFunc(c.pending, func(p pending) bool {
 			if p.id < ids.First || p.id > ids.Last {
 				return false

@@ -15,19 +15,21 @@ func (m *machine) carryOut(r *round, q *replica) {
 	if r != nil && len(fx.Deliver) > 0 {
 		m.deliver(r, q, fx.Deliver)
 	}
+	leading := r != nil && m.leading()
 	for _, x := range fx.Removed {
 		q.log.remove(x, func(_ queue.Seq, msg *queue.Message) { m.release.Add(msg.Ref.Slab) })
 	}
 	if len(fx.Discards) > 0 {
-		m.discard(r, q, fx.Discards)
+		if leading {
+			m.discard(r, q, fx.Discards)
+		} else {
+			m.discard(nil, q, fx.Discards)
+		}
 	}
 	m.charge += q.log.changed()
 	q.due, q.more = fx.Due, fx.More
 	if r == nil {
 		return
-	}
-	if len(fx.Kept) > 0 {
-		m.letters(r, q, fx.Kept)
 	}
 	for _, x := range fx.TimedOut {
 		r.ops = append(r.ops, op{kind: opTimedOut, queue: q.local, consumer: x.Consumer, ids: x.Range})
@@ -37,6 +39,12 @@ func (m *machine) carryOut(r *round, q *replica) {
 	}
 	for _, x := range fx.Activity {
 		r.ops = append(r.ops, op{kind: opActivity, queue: q.local, consumer: x.Consumer, active: x.Active})
+	}
+	if !leading {
+		return
+	}
+	if len(fx.Kept) > 0 {
+		m.letters(r, q, fx.Kept)
 	}
 	if q.due != 0 {
 		m.due(q.due)
@@ -52,13 +60,17 @@ func (m *machine) goOn(r *round, q *replica, more bool) {
 	}
 }
 
-// deliver puts deliveries into a round, with references to those messages that are in memory.
+// deliver puts deliveries to this node's consumers into a round, with references to those messages that are in memory.
 func (m *machine) deliver(r *round, q *replica, ds []queue.Delivery) {
+	mine := session(m.node, m.boot)
 	var slab uint32
 	held := 0
 	last := -1 // index of the op being extended
 	for i := range ds {
 		d := &ds[i]
+		if d.Session != mine {
+			continue
+		}
 		x := delivery{seq: d.Seq, id: d.ID, acquired: d.Acquired, failed: d.Failed, redelivered: d.Redelivered}
 		if x.message, x.held = q.log.find(d.Seq); x.held {
 			if at := x.message.Ref.Slab; at != slab && held > 0 {

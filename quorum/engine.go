@@ -28,6 +28,8 @@ const (
 	tick = 50
 	// aloneElection is after how many ticks, or twice as many, a single voter elects itself: the least that the engine takes.
 	aloneElection = 3
+	// electionTicks is the same with several voters: a busy machine must not be taken for a dead one.
+	electionTicks = 10
 	// writeBuffer is how many octets the log writes without allocating memory for them; it has 16 such buffers.
 	writeBuffer = 2 << 20
 	// firstShard is the shard of slot 0; those below are for metadata and streams.
@@ -40,9 +42,20 @@ func shardOf(slot uint16) uint64 { return firstShard + uint64(slot) }
 // making, so that an operator may change his.
 func address(node uint64) string { return fmt.Sprintf("warren-%d:25672", node) }
 
+// engineOptions are what the Raft engine is opened with.
+type engineOptions struct {
+	dir           string
+	node, cluster uint64
+	transport     config.TransportFactory
+	listener      raftio.IRaftEventListener
+	log           *slog.Logger
+	fatal         func(error)
+}
+
 // openEngine starts the Raft engine on a directory, which is made if need be.
-func openEngine(dir string, node, cluster uint64, log *slog.Logger, fatal func(error)) (*dragonboat.NodeHost, error) {
-	quiet(log, fatal)
+func openEngine(o engineOptions) (*dragonboat.NodeHost, error) {
+	quiet(o.log, o.fatal)
+	dir := o.dir
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return nil, err
 	}
@@ -52,26 +65,35 @@ func openEngine(dir string, node, cluster uint64, log *slog.Logger, fatal func(e
 	logDB := config.GetTinyMemLogDBConfig()
 	logDB.KVWriteBufferSize = writeBuffer
 	return dragonboat.NewNodeHost(config.NodeHostConfig{
-		DeploymentID:   cluster,
-		NodeHostDir:    dir,
-		RTTMillisecond: tick,
-		RaftAddress:    address(node),
+		DeploymentID:      o.cluster,
+		NodeHostDir:       dir,
+		RTTMillisecond:    tick,
+		RaftAddress:       address(o.node),
+		RaftEventListener: o.listener,
 		Expert: config.ExpertConfig{
 			LogDBFactory:     tan.Factory,
 			LogDB:            logDB,
 			Engine:           config.GetDefaultEngineConfig(),
-			TransportFactory: alone{},
+			TransportFactory: o.transport,
 		},
 	})
 }
 
-// startReplica starts this node's replica of a slot.
-func startReplica(host *dragonboat.NodeHost, slot uint16, node uint64, m *machine) error {
-	return host.StartOnDiskReplica(map[uint64]dragonboat.Target{node: address(node)}, false,
+// startReplica starts this node's replica of a slot, among the members that it was made with, or, with none, as one that
+// was or will be added to them.
+func startReplica(host *dragonboat.NodeHost, m *machine, members []uint64, election uint64) error {
+	var initial map[uint64]dragonboat.Target
+	for _, n := range members {
+		if initial == nil {
+			initial = map[uint64]dragonboat.Target{}
+		}
+		initial[n] = address(n)
+	}
+	return host.StartOnDiskReplica(initial, len(initial) == 0,
 		func(uint64, uint64) sm.IOnDiskStateMachine { return m },
 		config.Config{
-			ReplicaID: node, ShardID: shardOf(slot),
-			ElectionRTT: aloneElection, HeartbeatRTT: 1, PreVote: true, CheckQuorum: true, OrderedConfigChange: true,
+			ReplicaID: m.node, ShardID: shardOf(m.slot), IsNonVoting: len(initial) == 0, // until it is told that it votes
+			ElectionRTT: election, HeartbeatRTT: 1, PreVote: true, CheckQuorum: true, OrderedConfigChange: true,
 			EntryCompressionType: config.NoCompression, SnapshotCompressionType: config.NoCompression,
 		})
 }
@@ -210,7 +232,13 @@ func (engineLog) SetLevel(logger.LogLevel)              {}
 func (engineLog) Debugf(string, ...any)                 {}
 func (l engineLog) Infof(format string, args ...any)    { l.say(slog.LevelDebug, format, args) }
 func (l engineLog) Warningf(format string, args ...any) { l.say(slog.LevelDebug, format, args) }
-func (l engineLog) Errorf(format string, args ...any)   { l.say(slog.LevelWarn, format, args) }
+func (l engineLog) Errorf(format string, args ...any) {
+	level := slog.LevelWarn
+	if l.pkg == "transport" { // of members that are not there, at each attempt: who knows of links tells that once
+		level = slog.LevelDebug
+	}
+	l.say(level, format, args)
+}
 
 // Panicf ends the process: the engine counts on it.
 func (l engineLog) Panicf(format string, args ...any) {

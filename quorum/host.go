@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"github.com/lni/dragonboat/v4"
+	"github.com/lni/dragonboat/v4/config"
+	"github.com/lni/dragonboat/v4/raftio"
 
 	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/storage"
@@ -26,6 +29,8 @@ const (
 	slotsAlone = 4
 	// stopPatience is how long a stop waits for what was commanded.
 	stopPatience = 5 * time.Second
+	// restartPatience is how long a replica may take to end before it is started again.
+	restartPatience = time.Minute
 )
 
 // Options say what a Host works with.
@@ -41,7 +46,15 @@ type Options struct {
 	Fatal func(error)
 	// LetterRetry is after how long dead letters that must arrive, and have not, are sent again. 0 is 30 s.
 	LetterRetry time.Duration
-	Node        uint64 // this node's identity, from 1 and below 1<<32; 0 is 1
+	Node        uint64 // this member's number, from 1 and below 1<<32; 0 is 1
+	// Clustered says that there are, or will be, other members; see Host.Cluster.
+	Clustered bool
+	// ClusterID is the number under which the Raft engines of all members know each other; 0 is that of the directory, or a
+	// new one.
+	ClusterID uint64
+	// Transport takes messages to other members, whose addresses are warren-NUMBER:25672. nil reaches nobody. A node that may
+	// become clustered while it runs is given it from the start.
+	Transport config.TransportFactory
 }
 
 // Host has the slots of a node. It costs nothing until there is a quorum queue. Its methods may be called concurrently.
@@ -50,31 +63,44 @@ type Options struct {
 //	q := h.NewQueue(...)  // for each queue that metadata knows, and later for new ones
 //	h.Recover()           // all of the former were made
 //	h.Close()
+//
+// In a cluster MakeSlots or JoinSlots come before the first NewQueue, and Reconcile follows when metadata has caught up.
 type Host struct {
 	o       Options
 	boot    uint64
 	pressed atomic.Int32 // slots with too much on its way
 
-	mu      sync.Mutex // guards what follows
-	slots   []*slot
-	engine  *dragonboat.NodeHost
-	opening chan struct{} // closed when the start is over; nil: there was none
-	err     error         // of the start
-	closed  bool
+	building sync.Mutex // held while the engine or replicas are started; taken before mu
+
+	mu        sync.Mutex // guards what follows, and of o Node, Clustered and ClusterID
+	slots     []*slot
+	engine    *dragonboat.NodeHost
+	opening   chan struct{} // closed when the start is over; nil: there was none
+	err       error         // of the start
+	closed    bool
+	members   []uint64 // that the slots were made with; none: this node joined them later
+	complete  bool     // metadata is: what it says of limits counts
+	downs     map[uint64]uint64
+	listeners map[uint64]func(raftio.LeaderInfo) // by shard
 }
 
 var (
 	keySlots   = []byte("k/slots")
 	keyBoot    = []byte("k/boot")
 	keyCluster = []byte("k/cluster")
+	keyMembers = []byte("k/members")
 )
 
-// Open opens what there is of quorum queues. Without any it does no more than note that the node has started.
+// Open opens what there is of quorum queues. Without any, on a node that is not clustered, it does no more than note that the
+// node has started.
 func Open(o Options) (*Host, error) {
 	if o.Node == 0 {
 		o.Node = 1
 	}
-	h := &Host{o: o}
+	if o.Transport == nil {
+		o.Transport = alone{}
+	}
+	h := &Host{o: o, complete: !o.Clustered, downs: map[uint64]uint64{}, listeners: map[uint64]func(raftio.LeaderInfo){}}
 	slots, err := h.number(keySlots)
 	if err != nil {
 		return nil, err
@@ -83,17 +109,39 @@ func Open(o Options) (*Host, error) {
 		return nil, err
 	}
 	h.boot++
-	if slots == 0 { // nobody has heard of this start
+	if slots == 0 && !o.Clustered { // nobody has heard of this start
 		return h, nil
 	}
 	if slots > 1<<16-1 {
 		return nil, fmt.Errorf("%w: %d slots", errFormat, slots)
 	}
+	if h.members, err = h.readMembers(); err != nil {
+		return nil, err
+	}
+	h.opening = make(chan struct{})
 	h.make(int(slots))
 	if h.start(); h.err != nil {
 		return nil, h.err
 	}
 	return h, nil
+}
+
+// readMembers are the members that the slots were made with: this node, where nothing else is written down.
+func (h *Host) readMembers() (members []uint64, err error) {
+	v, err := h.o.DB.Get(keyMembers)
+	if err != nil {
+		return nil, err
+	}
+	if v == nil {
+		return []uint64{h.o.Node}, nil
+	}
+	for r := (reader{b: v}); len(r.b) > 0; {
+		members = append(members, r.uvarint(maxUint32))
+		if r.bad {
+			return nil, fmt.Errorf("%w: %s", errFormat, keyMembers)
+		}
+	}
+	return members, nil
 }
 
 func (h *Host) number(key []byte) (uint64, error) {
@@ -109,13 +157,17 @@ func (h *Host) number(key []byte) (uint64, error) {
 
 // make makes the slots. Commands can be given to them at once.
 func (h *Host) make(n int) {
-	h.opening = make(chan struct{})
 	for i := range n {
 		m := newMachine(uint16(i))
 		m.fs, m.dir = h.o.FS, filepath.Join(h.o.Dir, fmt.Sprintf("slot-%d", i))
 		m.db, m.pool, m.log, m.node, m.boot = h.o.DB, h.o.Pool, h.o.Log, h.o.Node, h.boot
 		m.retry = cmp.Or(h.o.LetterRetry, retryLetters)
-		h.slots = append(h.slots, newSlot(m, h.o.Clock, h.press))
+		s := newSlot(m, h.o.Clock, h.press)
+		s.downs = h.whoIsDown
+		s.dispatcher.leads = func() { h.configure(s) }
+		s.clustered(h.o.Clustered)
+		h.listeners[shardOf(s.number)] = s.leaderUpdated
+		h.slots = append(h.slots, s)
 	}
 }
 
@@ -134,6 +186,8 @@ func (h *Host) press(on bool) {
 
 // start starts the Raft engine and the slots' replicas.
 func (h *Host) start() {
+	h.building.Lock()
+	defer h.building.Unlock()
 	defer close(h.opening)
 	engine, err := h.open()
 	h.mu.Lock()
@@ -149,12 +203,13 @@ func (h *Host) open() (*dragonboat.NodeHost, error) {
 	if err != nil {
 		return nil, err
 	}
-	had := cluster != 0
-	if !had {
-		cluster = rand.Uint64() | 1
-	}
 	dir := filepath.Join(h.o.Dir, "log")
-	if had {
+	switch {
+	case cluster == 0:
+		cluster = cmp.Or(h.o.ClusterID, rand.Uint64()|1)
+	case h.o.ClusterID != 0 && h.o.ClusterID != cluster:
+		return nil, fmt.Errorf("the log in %s is of cluster %x, not of %x", dir, cluster, h.o.ClusterID)
+	default:
 		if err := h.checkLog(dir); err != nil {
 			return nil, err
 		}
@@ -174,24 +229,39 @@ func (h *Host) open() (*dragonboat.NodeHost, error) {
 			return nil, err
 		}
 	}
-	engine, err := openEngine(dir, h.o.Node, cluster, h.o.Log, h.o.Fatal)
+	engine, err := openEngine(engineOptions{dir, h.o.Node, cluster, h.o.Transport, listener{h}, h.o.Log, h.o.Fatal})
 	if err != nil {
 		return nil, fmt.Errorf("the Raft log in %s: %w", dir, err)
 	}
-	for _, s := range h.slots {
-		err := startReplica(engine, s.number, h.o.Node, s.machine)
-		if err == nil {
-			err = s.start(engine)
+	h.mu.Lock()
+	h.o.ClusterID = cluster
+	h.mu.Unlock()
+	if err := h.startReplicas(engine); err != nil {
+		for _, s := range h.slots {
+			s.stop(0)
 		}
-		if err != nil {
-			for _, s := range h.slots {
-				s.stop(0)
-			}
-			engine.Close()
-			return nil, fmt.Errorf("slot %d: %w", s.number, err)
-		}
+		engine.Close()
+		return nil, err
 	}
 	return engine, nil
+}
+
+// startReplicas starts the replicas of all slots.
+func (h *Host) startReplicas(engine *dragonboat.NodeHost) error {
+	for _, s := range h.slots {
+		err := startReplica(engine, s.machine, h.members, h.election())
+		for begun := time.Now(); errors.Is(err, dragonboat.ErrShardAlreadyExist) && time.Since(begun) < restartPatience; {
+			time.Sleep(time.Millisecond) // one that was stopped is still being unloaded
+			err = startReplica(engine, s.machine, h.members, h.election())
+		}
+		if err == nil {
+			err = s.start(engine, len(h.members) == 0)
+		}
+		if err != nil {
+			return fmt.Errorf("slot %d: %w", s.number, err)
+		}
+	}
+	return nil
 }
 
 // checkLog refuses to go on without the log of slots that have applied something: what it had was confirmed, and a
@@ -210,21 +280,31 @@ func (h *Host) checkLog(dir string) error {
 }
 
 // NewQueue makes the queue behind a declared one, or finds it again after a start. id is never given out twice. It touches
-// memory only.
+// memory only. In a cluster every node calls it for every queue, when there are slots.
 func (h *Host) NewQueue(id uint64, config queue.Config, dead queue.DeadLetters) *Queue {
 	h.mu.Lock()
 	if len(h.slots) == 0 {
+		if h.o.Clustered {
+			panic("quorum: a queue, and no slots yet")
+		}
+		h.members = []uint64{h.o.Node}
+		h.opening = make(chan struct{})
 		if h.make(slotsAlone); !h.closed {
 			go h.start()
 		}
 	}
 	s := h.slots[id%uint64(len(h.slots))]
+	complete := h.complete
 	h.mu.Unlock()
-	q := &Queue{id: id, slot: s, dead: dead, consumers: map[queue.ConsumerID]*consumer{}}
+	q := &Queue{id: id, host: h, slot: s, dead: dead, consumers: map[queue.ConsumerID]*consumer{}, config: config}
 	s.machine.mu.Lock()
 	s.machine.locals[id] = q
 	s.machine.mu.Unlock()
-	q.create(config)
+	if complete {
+		q.create(cmdCreate, config)
+	} else {
+		q.create(cmdDeclare, config)
+	}
 	return q
 }
 
@@ -236,11 +316,12 @@ type Report struct {
 }
 
 // Recover waits until the slots have caught up with what they were told before the node stopped, and deletes queues that
-// metadata no longer knows. An error means that they cannot.
+// metadata no longer knows. An error means that they cannot. In a cluster, where others may have to come first, it waits only
+// until the replicas have been started, and deletes nothing: see Reconcile.
 func (h *Host) Recover(ctx context.Context) (report Report, err error) {
 	h.mu.Lock()
 	slots := slices.Clone(h.slots)
-	opening := h.opening
+	opening, clustered := h.opening, h.o.Clustered
 	h.mu.Unlock()
 	if opening == nil {
 		return report, nil
@@ -250,27 +331,99 @@ func (h *Host) Recover(ctx context.Context) (report Report, err error) {
 		return report, h.err
 	}
 	for _, s := range slots {
-		if err := s.catchUp(ctx); err != nil {
-			return report, fmt.Errorf("slot %d: %w", s.number, err)
+		if !clustered {
+			if err := s.catchUp(ctx); err != nil {
+				return report, fmt.Errorf("slot %d: %w", s.number, err)
+			}
 		}
+		unknown := s.unknown()
 		m := s.machine
 		m.mu.Lock()
-		var unknown []uint64
+		report.Queues += len(m.queues) - len(unknown)
 		for id, q := range m.queues {
-			if q.local == nil {
-				unknown = append(unknown, id)
-				continue
+			if m.locals[id] != nil {
+				report.Messages += q.state.Stats().Ready
 			}
-			report.Queues++
-			report.Messages += q.state.Stats().Ready
 		}
 		m.mu.Unlock()
+		if clustered {
+			continue
+		}
 		report.Unknown += len(unknown)
 		for _, id := range unknown {
 			(&Queue{id: id, slot: s}).Forget(nil)
 		}
 	}
 	return report, nil
+}
+
+// unknown are the queues that metadata does not know.
+func (s *slot) unknown() (ids []uint64) {
+	m := s.machine
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id := range m.queues {
+		if m.locals[id] == nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// Reconcile says that this node's metadata is complete, and has the slots agree with it where this node leads: the limits of
+// queues are what it says from now on, and queues that it does not know are deleted; it returns how many. current returns
+// when metadata has caught up with everything that was committed anywhere before it was called: what is unknown then really
+// is. nil: it always has.
+func (h *Host) Reconcile(ctx context.Context, current func(context.Context) error) (deleted int, err error) {
+	h.mu.Lock()
+	slots := slices.Clone(h.slots)
+	h.complete = true
+	h.mu.Unlock()
+	unknown := make([][]uint64, len(slots))
+	for i, s := range slots {
+		if err := s.catchUp(ctx); err != nil {
+			return 0, fmt.Errorf("slot %d: %w", s.number, err)
+		}
+		unknown[i] = s.unknown()
+	}
+	if current != nil {
+		if err := current(ctx); err != nil {
+			return 0, err
+		}
+	}
+	for i, s := range slots {
+		h.configure(s)
+		m := s.machine
+		m.mu.Lock()
+		unknown[i] = slices.DeleteFunc(unknown[i], func(id uint64) bool { return m.locals[id] != nil || !m.leading() })
+		m.mu.Unlock()
+		for _, id := range unknown[i] {
+			(&Queue{id: id, slot: s}).Forget(nil)
+		}
+		deleted += len(unknown[i])
+	}
+	return deleted, nil
+}
+
+// configure gives the queues of a slot the limits that this node knows, if it leads and knows all.
+func (h *Host) configure(s *slot) {
+	h.mu.Lock()
+	ready := h.complete && h.o.Clustered
+	h.mu.Unlock()
+	m := s.machine
+	m.mu.Lock()
+	if ready = ready && m.leading(); !ready {
+		m.mu.Unlock()
+		return
+	}
+	locals := slices.Collect(maps.Values(m.locals))
+	m.mu.Unlock()
+	for _, q := range locals {
+		q.mu.Lock()
+		config := q.config
+		q.mu.Unlock()
+		q.create(cmdCreate, config)
+	}
 }
 
 // catchUp returns when everything commanded up to now has been applied.
@@ -289,6 +442,14 @@ func (s *slot) catchUp(ctx context.Context) error {
 // Close ends the host, when what was commanded has been done: what is in memory is on disk then. Nobody may use the queues
 // any more.
 func (h *Host) Close() error {
+	if engine, err := h.raft(); err == nil && engine != nil {
+		h.handOver(h.slots)
+	}
+	return h.close(stopPatience, true)
+}
+
+// close ends the host, after at most the time given, and with a checkpoint or without.
+func (h *Host) close(patience time.Duration, save bool) error {
 	h.mu.Lock()
 	opening := h.opening
 	h.closed = true
@@ -297,19 +458,26 @@ func (h *Host) Close() error {
 		return nil
 	}
 	<-opening
+	h.building.Lock()
+	defer h.building.Unlock()
 	if h.engine == nil {
 		return nil
 	}
 	var stopping sync.WaitGroup
 	for _, s := range h.slots {
-		stopping.Go(func() { s.stop(stopPatience) })
+		stopping.Go(func() { s.stop(patience) })
 	}
 	stopping.Wait()
 	var errs []error
 	for _, s := range h.slots {
-		_, err := s.machine.checkpoint()
-		errs = append(errs, err)
+		if save {
+			_, err := s.machine.checkpoint()
+			errs = append(errs, err)
+		}
 	}
 	h.engine.Close()
+	for _, s := range h.slots {
+		s.machine.shut()
+	}
 	return errors.Join(errs...)
 }

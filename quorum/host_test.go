@@ -27,13 +27,16 @@ type node struct {
 	pool  *queue.Pool
 	clock *queue.Clock
 	host  *Host
+	with  func(*Options) // what else it is opened with
 }
 
 var noLimits = queue.Config{TTL: -1, MaxLength: -1, MaxBytes: -1, DeliveryLimit: -1}
 
-func open(t testing.TB, dir string) *node {
+func open(t testing.TB, dir string) *node { return openWith(t, dir, func(*Options) {}) }
+
+func openWith(t testing.TB, dir string, with func(*Options)) *node {
 	t.Helper()
-	n := &node{TB: t, dir: dir, pool: queue.NewPool(128 << 20), clock: queue.NewClock()}
+	n := &node{TB: t, dir: dir, pool: queue.NewPool(128 << 20), clock: queue.NewClock(), with: with}
 	n.pool.Poison = true
 	n.openDB()
 	var err error
@@ -52,7 +55,9 @@ func (n *node) openDB() {
 }
 
 func (n *node) options() Options {
-	return Options{FS: storage.OS{}, Dir: filepath.Join(n.dir, "raft"), DB: n.db, Pool: n.pool, Clock: n.clock, Log: testLog(), LetterRetry: 50 * time.Millisecond}
+	o := Options{FS: storage.OS{}, Dir: filepath.Join(n.dir, "raft"), DB: n.db, Pool: n.pool, Clock: n.clock, Log: testLog(), LetterRetry: 50 * time.Millisecond}
+	n.with(&o)
+	return o
 }
 
 func testLog() *slog.Logger {
@@ -105,6 +110,7 @@ type publisher struct {
 	mu sync.Mutex
 	// next is the number of the next publish; confirmed and refused are how many have been.
 	next, confirmed, refused uint64
+	base                     uint64 // what the numbers in bodies are more than those
 	more                     sync.Cond
 }
 
@@ -133,7 +139,7 @@ func (p *publisher) publish(q *Queue, count, size int) {
 	p.mu.Lock()
 	for range count {
 		p.next++
-		b.Messages = append(b.Messages, p.n.message(p.next, size))
+		b.Messages = append(b.Messages, p.n.message(p.base+p.next, size))
 		b.Numbers = append(b.Numbers, p.next)
 	}
 	p.mu.Unlock()

@@ -2,7 +2,6 @@ package quorum
 
 import (
 	"fmt"
-	"io"
 	"log/slog"
 	"sync"
 	"time"
@@ -16,22 +15,24 @@ import (
 // machine is the replicated state of a slot: its queues, and the origins whose batches it has applied. It implements
 // Dragonboat's IOnDiskStateMachine. The state depends on the entries alone; what is marked as local does not belong to it.
 type machine struct {
-	slot  uint16
-	fs    storage.FS
-	dir   string // of the runs
-	db    *storage.DB
-	pool  *queue.Pool
-	log   *slog.Logger
-	node  uint64           // this node, and
-	boot  uint64           // this start of it
-	ring  *ring            // local: what is to be done
-	due   func(queue.Time) // local: called with mu held when a queue has something due
-	full  func()           // local: called without locks when it is time for a checkpoint
-	retry time.Duration    // local: after which dead letters are sent again
+	slot    uint16
+	fs      storage.FS
+	dir     string // of the runs
+	db      *storage.DB
+	pool    *queue.Pool
+	log     *slog.Logger
+	node    uint64           // this node, and
+	boot    uint64           // this start of it
+	ring    *ring            // local: what is to be done
+	due     func(queue.Time) // local: called with mu held when a queue has something due
+	full    func()           // local: called without locks when it is time for a checkpoint
+	retry   time.Duration    // local: after which dead letters are sent again
+	keepLog uint64           // local: octets of the log that stay behind a checkpoint
 
 	mu      sync.Mutex // guards what follows
 	queues  map[uint64]*replica
 	origins origins
+	leads   leader            // who carries out what is done once
 	now     queue.Time        // of the last batch; never goes back
 	applied uint64            // index of the last entry
 	lastLog uint64            // name of a queue's log given out last
@@ -40,6 +41,7 @@ type machine struct {
 	live    bool              // local: entries are no longer those of earlier starts, which were carried out then
 	since   int64             // local: octets applied since the last checkpoint
 	held    int64             // local: octets of messages that came into memory since then
+	tail    tail              // local: how long the log is
 	disk    diskMeta
 
 	saving saving
@@ -75,8 +77,14 @@ type replica struct {
 const rulesVersion = 1
 
 func newMachine(slot uint16) *machine {
-	return &machine{slot: slot, queues: map[uint64]*replica{}, locals: map[uint64]*Queue{}}
+	return &machine{slot: slot, keepLog: tailOctets, queues: map[uint64]*replica{}, locals: map[uint64]*Queue{}}
 }
+
+// leader is the start of a node that carries out what is to be done once, since it became the Raft leader of a term.
+type leader struct{ node, boot, term uint64 }
+
+// leading reports whether this start of this node leads. Called with m.mu held.
+func (m *machine) leading() bool { return m.leads.node == m.node && m.leads.boot == m.boot }
 
 // session is what the machine knows a consumer's owner by: the start of a node that it belongs to.
 func session(node, boot uint64) uint64 { return node<<32 | boot&maxUint32 }
@@ -110,6 +118,7 @@ func (m *machine) apply(index uint64, entry []byte) (last uint64, err error) {
 	}
 	m.applied = index
 	m.since += int64(len(entry))
+	m.tail.add(index, len(entry), m.keepLog)
 	mine := h.node == m.node && h.boot == m.boot
 	at, o := m.origins.find(h.node)
 	switch {
@@ -135,17 +144,17 @@ func (m *machine) apply(index uint64, entry []byte) (last uint64, err error) {
 	}
 	m.now = max(m.now, h.at)
 	var r *round
-	became := mine && !m.live
 	m.live = m.live || mine
 	if m.live {
 		r = m.ring.get()
 		r.mine, r.number = mine, h.number
 	}
-	if became {
-		m.takeOver(r)
-	}
 	if h.number == 1 {
-		m.endConsumers(r, h.node, h.boot)
+		// Who led before it was started anew goes on, unless another leads by now. The very first one begins.
+		if m.leads.node == h.node || m.leads.node == 0 {
+			m.lead(r, leader{h.node, h.boot, m.leads.term})
+		}
+		m.endConsumers(r, h.node, h.boot-1)
 	}
 	o = m.origins[at]
 	o.last = max(o.last, h.number)
@@ -155,7 +164,7 @@ func (m *machine) apply(index uint64, entry []byte) (last uint64, err error) {
 		a = r.answer
 	}
 	a.number = h.number
-	err = m.run(r, &a, commands, session(h.node, h.boot))
+	err = m.run(r, &a, commands, h.node, h.boot)
 	if len(a.results) > 0 || len(a.refused) > 0 {
 		o.answers = append(o.answers, a.kept())
 	}
@@ -164,7 +173,11 @@ func (m *machine) apply(index uint64, entry []byte) (last uint64, err error) {
 	m.charge = 0
 	if r != nil {
 		r.answer = a
-		m.ring.put(r)
+		if r.mine || len(r.ops) > 0 {
+			m.ring.put(r)
+		} else {
+			m.ring.recycle(r)
+		}
 	}
 	return o.last, err
 }
@@ -191,7 +204,7 @@ func (m *machine) answerAgain(o *origin, number uint64) {
 	m.ring.put(r)
 }
 
-// takeOver begins to carry out what queues want: until now that was for others, or for an earlier start.
+// takeOver begins to carry out what queues want: until now that was for another node, or for an earlier start.
 func (m *machine) takeOver(r *round) {
 	for _, q := range m.queues {
 		if q.local != nil { // the others when metadata has told of them
@@ -200,8 +213,11 @@ func (m *machine) takeOver(r *round) {
 	}
 }
 
-// resume begins to carry out what a queue wants, with what it has wanted for some time.
+// resume begins to carry out what a queue wants, with what it has wanted for some time, if this node leads.
 func (m *machine) resume(r *round, q *replica) {
+	if r == nil || !m.leading() {
+		return
+	}
 	q.ticking, q.continuing = false, false
 	if q.due != 0 {
 		m.due(q.due)
@@ -212,17 +228,43 @@ func (m *machine) resume(r *round, q *replica) {
 	}
 }
 
-// endConsumers returns what the consumers of earlier starts of a node hold.
+// endConsumers returns what the consumers of a node hold, those of its starts up to a certain one.
 func (m *machine) endConsumers(r *round, node, boot uint64) {
 	for _, q := range m.queues {
 		m.fx.Reset()
-		q.state.DownWhere(m.now, func(s uint64) bool { return s>>32 == node && s&maxUint32 < boot&maxUint32 }, &m.fx)
+		q.state.DownWhere(m.now, func(s uint64) bool { return s>>32 == node && s&maxUint32 <= boot&maxUint32 }, &m.fx)
 		m.carryOut(r, q)
 	}
 }
 
-// run runs the commands of a batch. r is nil where nothing is carried out.
-func (m *machine) run(r *round, a *answer, commands []byte, session uint64) error {
+// down ends what a node's starts up to a certain one have of consumers. If this start is among them, it was cut off for so
+// long that the others gave it up: its clients hear that they consume no more.
+func (m *machine) down(r *round, node, boot uint64) {
+	m.endConsumers(r, node, boot)
+	if r != nil && node == m.node && m.boot <= boot {
+		for _, q := range m.queues {
+			if q.local != nil {
+				r.ops = append(r.ops, op{kind: opEnded, queue: q.local})
+			}
+		}
+	}
+}
+
+// lead makes a node the one that carries out what is to be done once, unless one of a later term is.
+func (m *machine) lead(r *round, l leader) {
+	if l.term < m.leads.term {
+		return
+	}
+	before := m.leading()
+	m.leads = l
+	if r != nil && m.leading() && !before {
+		m.takeOver(r)
+		r.ops = append(r.ops, op{kind: opLeads})
+	}
+}
+
+// run runs the commands of a batch of a node. r is nil where nothing is carried out.
+func (m *machine) run(r *round, a *answer, commands []byte, node, boot uint64) error {
 	in := reader{b: commands}
 	var ordinal, publish uint32
 	result := func(x result) {
@@ -261,7 +303,7 @@ func (m *machine) run(r *round, a *answer, commands []byte, session uint64) erro
 			if !in.bad && q != nil && (!sabotageForget || m.live) {
 				q.settle(m.now, c, m.ranges, o, &m.fx)
 			}
-		case cmdCreate:
+		case cmdCreate, cmdDeclare:
 			if in.octet() != rulesVersion {
 				in.fail()
 			}
@@ -271,13 +313,15 @@ func (m *machine) run(r *round, a *answer, commands []byte, session uint64) erro
 			}
 			if q == nil {
 				q = m.create(id, config)
-			} else {
+				break
+			}
+			if q.local == nil && m.locals[id] != nil {
+				q.local = m.locals[id]
+				m.resume(r, q)
+			}
+			// What a node that starts knows of limits may be of yesterday: one that is up to date decides.
+			if k == cmdCreate && (m.leads.node == 0 || node == m.leads.node && boot == m.leads.boot) {
 				q.config = config
-				if q.local == nil && m.locals[id] != nil {
-					if q.local = m.locals[id]; r != nil {
-						m.resume(r, q)
-					}
-				}
 				q.state.Configure(m.now, config, &m.fx)
 			}
 		case cmdAttach:
@@ -288,7 +332,7 @@ func (m *machine) run(r *round, a *answer, commands []byte, session uint64) erro
 				result(resultOf(queue.ErrDeleted))
 			default:
 				c, err := q.state.Attach(m.now, queue.ConsumerSpec{
-					Session: session, Getter: flags&attachGetter != 0, Exclusive: flags&attachExclusive != 0,
+					Session: session(node, boot), Getter: flags&attachGetter != 0, Exclusive: flags&attachExclusive != 0,
 					Prefetch: uint32(prefetch), Priority: int32(priority), Timeout: timeout,
 				}, &m.fx)
 				x := resultOf(err)
@@ -355,6 +399,22 @@ func (m *machine) run(r *round, a *answer, commands []byte, session uint64) erro
 				}
 				q.state.Buried(m.now, m.seqs, &m.fx)
 			}
+		case cmdLead:
+			term := in.uvarint(maxUint64)
+			if in.bad {
+				break
+			}
+			m.lead(r, leader{node, boot, term})
+			continue
+		case cmdDown:
+			n, b := in.uvarint(maxUint64), in.uvarint(maxUint64)
+			if in.bad {
+				break
+			}
+			if node == m.leads.node && boot == m.leads.boot { // one who was cut off took all others for dead
+				m.down(r, n, b)
+			}
+			continue
 		default:
 			return fmt.Errorf("%w: a command of kind %d", errFormat, k)
 		}
@@ -489,20 +549,12 @@ func (m *machine) delete(r *round, q *replica) {
 // Lookup implements sm.IOnDiskStateMachine. Nothing is asked that way.
 func (m *machine) Lookup(any) (any, error) { return nil, nil }
 
-// errStream says that a slot cannot be copied to another node yet.
-var errStream = fmt.Errorf("quorum: a slot has one replica")
+// Close implements sm.IOnDiskStateMachine. The replica may be started again: what is in memory stays.
+func (m *machine) Close() error { return nil }
 
-// PrepareSnapshot implements sm.IOnDiskStateMachine.
-func (m *machine) PrepareSnapshot() (any, error) { return nil, errStream }
-
-// SaveSnapshot implements sm.IOnDiskStateMachine.
-func (m *machine) SaveSnapshot(any, io.Writer, <-chan struct{}) error { return errStream }
-
-// RecoverFromSnapshot implements sm.IOnDiskStateMachine.
-func (m *machine) RecoverFromSnapshot(io.Reader, <-chan struct{}) error { return errStream }
-
-// Close implements sm.IOnDiskStateMachine.
-func (m *machine) Close() error {
-	m.disk.runs.Close()
-	return nil
+// shut closes the files.
+func (m *machine) shut() {
+	if m.disk.runs != nil {
+		m.disk.runs.Close()
+	}
 }

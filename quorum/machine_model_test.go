@@ -95,21 +95,21 @@ func (r *rig) crash(seed, boot uint64) {
 	r.Helper()
 	fs := r.fs.Crash(seed)
 	_ = r.db.Close()
-	r.m.Close()
+	r.m.shut()
 	r.fs = fs
 	r.open(boot)
 }
 
 // state is everything of the machine that replicas must have in common.
-func (r *rig) state() string {
-	r.m.mu.Lock()
-	defer r.m.mu.Unlock()
-	b := binary.AppendVarint(nil, int64(r.m.now))
-	b = binary.AppendUvarint(b, r.m.lastLog)
-	b = r.m.origins.append(b)
-	for _, id := range slices.Sorted(maps.Keys(r.m.queues)) {
+func (r *rig) state() string { return stateOf(r.m) }
+
+func stateOf(m *machine) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b := m.common(nil)
+	for _, id := range slices.Sorted(maps.Keys(m.queues)) {
 		b = binary.AppendUvarint(b, id)
-		b = r.m.queues[id].record(b)
+		b = m.queues[id].record(b)
 	}
 	return string(b)
 }
@@ -180,6 +180,8 @@ type slotModel struct {
 	goOn     []uint64
 	done     uint64            // answers up to here need not be known any more
 	answers  map[uint64][]byte // as they were given first
+	copied   int               // how often it has been
+	view     any               // of the leader, to be copied to the follower
 }
 
 type modelQueue struct {
@@ -581,6 +583,40 @@ func (m *slotModel) answersAgain(rounds []*round) {
 	}
 }
 
+// copy gives the follower what the leader had, if it is behind that, and it may lose power meanwhile.
+func (m *slotModel) copy() {
+	m.Helper()
+	v, _ := m.view.(*view)
+	if v == nil {
+		return
+	}
+	m.view = nil
+	var b bytes.Buffer
+	if err := m.leader.m.SaveSnapshot(v, &b, nil); err != nil {
+		m.fatal("%v", err)
+	}
+	if v.index <= m.follower.fed {
+		return
+	}
+	stop := m.rng.IntN(3) == 0
+	if stop {
+		m.follower.fs.StopAfter(int64(m.rng.IntN(20)))
+	}
+	err := m.follower.m.RecoverFromSnapshot(&b, nil)
+	if !stop && err != nil {
+		m.fatal("%v", err)
+	}
+	if err == nil {
+		m.copied++
+		m.follower.fed = v.index
+	}
+	if stop || m.rng.IntN(3) == 0 {
+		if m.follower.crash(m.rng.Uint64(), 1); err == nil && m.follower.fed != v.index {
+			m.fatal("it starts at %d, and had %d", m.follower.fed, v.index)
+		}
+	}
+}
+
 // check compares both replicas with each other and with the model.
 func (m *slotModel) check() {
 	m.Helper()
@@ -649,9 +685,18 @@ func TestSlotModel(t *testing.T) {
 					if err := m.follower.m.compact(t.Context()); err != nil {
 						t.Fatal(err)
 					}
+				case 16, 17: // it lags, and gets everything, as it was some time ago; the view may never be asked for
+					if m.view == nil || m.rng.IntN(4) == 0 {
+						var err error
+						if m.view, err = m.leader.m.PrepareSnapshot(); err != nil {
+							t.Fatal(err)
+						}
+					}
+				case 18, 19, 20:
+					m.copy()
 				case 8: // the node that proposes starts anew, and so does its replica
 					m.boot, m.number, m.sent, m.goOn = m.boot+1, 0, nil, nil
-					m.done, m.answers = 0, map[uint64][]byte{}
+					m.done, m.answers, m.view = 0, map[uint64][]byte{}, nil
 					m.leader.crash(m.rng.Uint64(), m.boot)
 					for id := range m.queues {
 						m.leader.know(id)
@@ -687,6 +732,9 @@ func TestSlotModel(t *testing.T) {
 				}
 			}
 			m.check()
+			if m.copied == 0 {
+				t.Error("nothing was copied")
+			}
 		})
 	}
 }

@@ -62,6 +62,7 @@ func (f *flaky) propose(b []byte, timeout time.Duration) (*dragonboat.RequestSta
 // openFlaky opens a node with one slot, and something between it and its log.
 func openFlaky(t *testing.T) (*node, *flaky) {
 	n := open(t, t.TempDir())
+	n.host.members, n.host.opening = []uint64{1}, make(chan struct{})
 	n.host.make(1)
 	f := &flaky{engine: n.host.slots[0], rng: rand.New(rand.NewPCG(seeds.Of(t), 0))}
 	n.host.slots[0].proposer.engine = f

@@ -90,7 +90,7 @@ func (m *machine) sendAgain(p *parcel) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	q := m.queues[p.queue.id]
-	if q == nil || q.local != p.queue {
+	if q == nil || q.local != p.queue || !m.leading() {
 		return
 	}
 	var left []queue.Discarded

@@ -2,6 +2,7 @@ package quorum
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lni/dragonboat/v4"
@@ -17,10 +18,14 @@ const (
 	maxFlightOctets = 4 << 20
 	// maxInbox is how many octets of commands may wait, or be in flight, before publishers rest.
 	maxInbox = 16 << 20
-	// proposeTimeout is after how long the Raft engine gives an outcome up as unknown.
-	proposeTimeout = 5 * time.Second
-	// pause is how long a proposer rests after a refusal.
-	pause = 5 * time.Millisecond
+	// proposeTimeout is after how long the Raft engine gives an outcome up as unknown; with other members a proposal may be
+	// lost on its way to the leader, and is made again sooner.
+	proposeTimeout          = 5 * time.Second
+	proposeTimeoutClustered = 2 * time.Second
+	// A proposer rests after a refusal: pause first, twice as long each time that nothing has got through since, up to
+	// longPause. A new leader ends the rest.
+	pause     = 5 * time.Millisecond
+	longPause = 500 * time.Millisecond
 )
 
 // batch is commands of this node on their way through the log, and who waits for what becomes of them.
@@ -61,6 +66,8 @@ type proposer struct {
 	engine     engine
 	block      func(on bool) // publishers shall rest, or go on; called without locks
 	kick       chan struct{} // there may be something to propose; one slot
+	elected    chan struct{} // there is a new leader; one slot
+	timeout    atomic.Int64  // of a proposal, ns
 
 	mu      sync.Mutex // guards what follows; a leaf
 	open    *batch     // commands are added to it
@@ -77,7 +84,8 @@ type proposer struct {
 }
 
 func newProposer(node, boot uint64, pool *queue.Pool, now func() queue.Time, e engine, block func(bool)) *proposer {
-	p := &proposer{node: node, boot: boot, pool: pool, now: now, engine: e, block: block, kick: make(chan struct{}, 1)}
+	p := &proposer{node: node, boot: boot, pool: pool, now: now, engine: e, block: block, kick: make(chan struct{}, 1), elected: make(chan struct{}, 1)}
+	p.timeout.Store(int64(proposeTimeout))
 	p.idle.L = &p.mu
 	return p
 }
@@ -153,6 +161,18 @@ func (p *proposer) claim(number uint64) *batch {
 	return nil
 }
 
+// unheard are the numbers up to last of batches of which nobody has heard what became of them.
+func (p *proposer) unheard(last uint64) (numbers []uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, b := range p.flight {
+		if !b.done && b.number <= last {
+			numbers = append(numbers, b.number)
+		}
+	}
+	return numbers
+}
+
 // finish says that everyone has heard what became of a batch.
 func (p *proposer) finish(b *batch) {
 	p.mu.Lock()
@@ -164,8 +184,8 @@ func (p *proposer) finish(b *batch) {
 	}
 }
 
-// retire lets go of batches that are done, from the front.
-func (p *proposer) retire() {
+// retire lets go of batches that are done, from the front, and reports whether there were any.
+func (p *proposer) retire() bool {
 	p.mu.Lock()
 	n, freed := 0, 0
 	for n < len(p.flight) && p.flight[n].done {
@@ -189,14 +209,16 @@ func (p *proposer) retire() {
 	if unblock {
 		p.block(false)
 	}
+	return n > 0
 }
 
-// next is the batch to be proposed next, or nil: with its header, as one of those in flight.
+// next is the batch to be proposed next, or nil: with its header, as one of those in flight. The first of a start goes alone,
+// so that who has a second one in the log is known to have applied the log up to its first.
 func (p *proposer) next() *batch {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sent == len(p.flight) {
-		if len(p.flight) >= maxFlight || len(p.flight) > 0 && p.flying >= maxFlightOctets {
+		if n := len(p.flight); n >= maxFlight || n > 0 && (p.flying >= maxFlightOctets || p.flight[0].number == 1) {
 			return nil
 		}
 		var b *batch
@@ -228,33 +250,34 @@ func (p *proposer) rewind() {
 	p.mu.Unlock()
 }
 
+// newLeader says that what was proposed to the leader before may be lost.
+func (p *proposer) newLeader() {
+	select {
+	case p.elected <- struct{}{}:
+	default:
+	}
+}
+
 // run proposes until quit is closed.
 func (p *proposer) run(quit <-chan struct{}) {
 	var sent []proposal
-	failed := false
+	var rest time.Duration // the next one
+	var rested <-chan time.Time
 	for {
-		p.retire()
-		for !failed {
+		if p.retire() {
+			rest = 0
+		}
+		for failed := false; rested == nil && !failed; {
 			b := p.next()
 			if b == nil {
 				break
 			}
-			state, err := p.engine.propose(b.buf, proposeTimeout)
-			if err != nil {
-				failed = true
-				break
+			state, err := p.engine.propose(b.buf, time.Duration(p.timeout.Load()))
+			if failed = err != nil; !failed {
+				sent = append(sent, proposal{state, b.number})
+				continue
 			}
-			sent = append(sent, proposal{state, b.number})
-		}
-		if failed && len(sent) == 0 {
-			select {
-			case <-quit:
-				return
-			case <-time.After(pause):
-			}
-			failed = false
-			p.rewind()
-			continue
+			sent, rest, rested = p.giveUp(sent, rest)
 		}
 		var result <-chan dragonboat.RequestResult
 		if len(sent) > 0 {
@@ -262,16 +285,34 @@ func (p *proposer) run(quit <-chan struct{}) {
 		}
 		select {
 		case r := <-result:
-			if !r.Completed() || r.GetResult().Value < sent[0].number {
-				failed = true // it, or one before it, may not have been applied: both are sent again, and those behind
-			}
+			known := r.Completed() && r.GetResult().Value >= sent[0].number
 			sent[0].state.Release()
-			sent = append(sent[:0], sent[1:]...)
+			if sent = append(sent[:0], sent[1:]...); !known { // it, or one before it, may not have been applied
+				sent, rest, rested = p.giveUp(sent, rest)
+			}
+		case <-rested:
+			rested = nil
+			p.rewind()
+		case <-p.elected:
+			sent, rest, rested = forgetAll(sent), 0, nil
+			p.rewind()
 		case <-p.kick:
 		case <-quit:
 			return
 		}
 	}
+}
+
+// giveUp forgets what is with the Raft engine, whatever becomes of it: all of it will be proposed again after a rest.
+func (p *proposer) giveUp(sent []proposal, rest time.Duration) (none []proposal, next time.Duration, rested <-chan time.Time) {
+	rest = max(rest, pause)
+	return forgetAll(sent), min(2*rest, longPause), time.After(rest)
+}
+
+// forgetAll forgets proposals. Their states are not released: the engine may still write to them.
+func forgetAll(sent []proposal) []proposal {
+	clear(sent)
+	return sent[:0]
 }
 
 // ended reports whether nothing more is taken.

@@ -11,26 +11,32 @@ import (
 // becomes of them is reported when they have been applied, on another goroutine.
 type Queue struct {
 	id   uint64
+	host *Host
 	slot *slot
 	dead queue.DeadLetters
 
 	mu        sync.Mutex // guards what follows; outlets lock under it
 	consumers map[queue.ConsumerID]*consumer
+	config    queue.Config // as metadata says
 }
 
 // consumer is a consumer or getter of this node.
 type consumer struct {
-	queue *Queue
-	id    queue.ConsumerID
-	out   queue.Outlet
-	noAck bool
+	queue  *Queue
+	id     queue.ConsumerID
+	out    queue.Outlet
+	noAck  bool
+	getter bool
 
 	// Guarded by queue.mu.
-	pending []pending     // handed out by the machine, not offered yet
-	taken   []queue.Range // offered, to be settled for it
-	blocked bool          // its outlet is full, until Ready
-	posted  bool          // the dispatcher will look at it
-	gone    bool          // gets nothing more
+	pending []pending        // handed out by the machine, not offered yet
+	taken   []queue.Range    // offered, to be settled for it
+	blocked bool             // its outlet is full, until Ready
+	posted  bool             // the dispatcher will look at it
+	gone    bool             // gets nothing more
+	last    queue.DeliveryID // handed out by the machine last
+	late    queue.DeliveryID // of what it was told has timed out, the last
+	active  bool             // what its outlet was told last
 }
 
 // pending is a delivery that waits for room, without the message.
@@ -145,7 +151,7 @@ func (q *Queue) Attach(spec queue.ConsumerSpec, out queue.Outlet, w *queue.Wake,
 			return
 		}
 		q.mu.Lock()
-		q.consumers[id] = &consumer{queue: q, id: id, out: out, noAck: spec.NoAck}
+		q.consumers[id] = &consumer{queue: q, id: id, out: out, noAck: spec.NoAck, getter: spec.Getter}
 		q.mu.Unlock()
 		done(id, nil)
 	})
@@ -200,7 +206,8 @@ func (q *Queue) end() (cs []*consumer) {
 func (q *Queue) activity(id queue.ConsumerID, active bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if c := q.consumers[id]; c != nil && c.out != nil {
+	if c := q.consumers[id]; c != nil && c.out != nil && c.active != active {
+		c.active = active
 		c.out.Activity(active)
 	}
 }
@@ -269,13 +276,23 @@ func (q *Queue) Purge(w *queue.Wake, done func(uint64)) {
 	q.ask(cmdPurge, nil, func(_ *dispatcher, r *result) { done(r.count) })
 }
 
-// Configure implements queue.Queue.
-func (q *Queue) Configure(c queue.Config, w *queue.Wake) { q.create(c) }
+// Configure implements queue.Queue. In a cluster every node does it, and what the leading one says counts.
+func (q *Queue) Configure(c queue.Config, w *queue.Wake) {
+	q.mu.Lock()
+	q.config = c
+	q.mu.Unlock()
+	q.host.mu.Lock()
+	complete := q.host.complete
+	q.host.mu.Unlock()
+	if complete {
+		q.create(cmdCreate, c)
+	}
+}
 
-// create has the queue made, or given other limits.
-func (q *Queue) create(c queue.Config) {
+// create has the queue made (cmdDeclare), or given other limits if it is there (cmdCreate).
+func (q *Queue) create(k kind, c queue.Config) {
 	q.slot.proposer.add(func(b *batch) {
-		b.buf = appendConfig(append(appendCommand(b.buf, cmdCreate, q.id), rulesVersion), &c)
+		b.buf = appendConfig(append(appendCommand(b.buf, k, q.id), rulesVersion), &c)
 	})
 }
 

@@ -15,6 +15,27 @@ type round struct {
 	deliveries []delivery
 	letters    []letter
 	answer     answer
+	reload     *reload
+}
+
+// reload is what a snapshot from another member says of this node's clients.
+type reload struct {
+	last    uint64   // number of the last batch of this start that it includes
+	answers []answer // of those that this node may not have heard of
+	queues  []holdings
+}
+
+// holdings are what the consumers and getters of this node hold of one queue.
+type holdings struct {
+	queue  *Queue
+	held   map[queue.ConsumerID]holding
+	single bool // only one consumer is active:
+	active queue.ConsumerID
+}
+
+type holding struct {
+	deliveries []pending
+	late       []queue.Range // that have timed out
 }
 
 // op is one thing to do. Which of its fields mean something depends on what it is.
@@ -38,6 +59,9 @@ const (
 	opActivity               // consumer is active or no longer
 	opContinue               // the machine wants to go on
 	opDeleted                // the queue is gone
+	opEnded                  // the node was taken for dead: the queue's consumers of this node are gone
+	opLeads                  // this node leads now
+	opReload                 // reload
 )
 
 // delivery is a message on its way to a consumer. Message comes with a reference if it is in memory; if not, its Ref is
@@ -127,7 +151,7 @@ func (r *ring) recycle(x *round) {
 	clear(x.ops)
 	x.ops, x.deliveries, x.letters = x.ops[:0], x.deliveries[:0], x.letters[:0]
 	x.answer = answer{results: x.answer.results[:0], refused: x.answer.refused[:0]}
-	x.mine, x.number = false, 0
+	x.mine, x.number, x.reload = false, 0, nil
 	if cap(x.deliveries) > keep || cap(x.ops) > keep || cap(x.letters) > keep || cap(x.answer.results) > keep {
 		return
 	}

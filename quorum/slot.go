@@ -2,13 +2,16 @@ package quorum
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lni/dragonboat/v4"
 	"github.com/lni/dragonboat/v4/client"
+	"github.com/lni/dragonboat/v4/raftio"
 
 	"github.com/warrenmq/warren/queue"
 )
@@ -36,14 +39,26 @@ type slot struct {
 	quit        chan struct{}
 	running     sync.WaitGroup
 
-	host *dragonboat.NodeHost // set by start
-	user dragonboat.INodeUser
-	noop *client.Session
+	replica atomic.Pointer[raftReplica]       // what start was given last
+	leader  atomic.Pointer[raftio.LeaderInfo] // as the Raft engine said last; nil: nothing yet
+	several atomic.Bool                       // the slot has, or may have, other members
+	elected chan struct{}                     // it has said so; one slot
+	downs   func() []down                     // the nodes that are down
 }
+
+// raftReplica is the way to a replica that was started.
+type raftReplica struct {
+	host   *dragonboat.NodeHost
+	user   dragonboat.INodeUser
+	noop   *client.Session
+	joined bool // among those that were there; otherwise it is one of the first
+}
+
+var errNotStarted = errors.New("quorum: the replica was not started")
 
 // newSlot makes a slot that gathers commands until it is started. block is told when publishers shall rest.
 func newSlot(m *machine, clock *queue.Clock, block func(bool)) *slot {
-	s := &slot{number: m.slot, pool: m.pool, clock: clock, log: m.log, machine: m, keep: make(chan struct{}, 1), swept: make(chan struct{}, 1), quit: make(chan struct{})}
+	s := &slot{number: m.slot, pool: m.pool, clock: clock, log: m.log, machine: m, keep: make(chan struct{}, 1), swept: make(chan struct{}, 1), quit: make(chan struct{}), elected: make(chan struct{}, 1)}
 	m.ring = newRing()
 	m.due = func(at queue.Time) { clock.Set(&s.appointment, s, at) }
 	m.full = s.wakeKeeper
@@ -60,15 +75,19 @@ func (s *slot) wakeKeeper() {
 	}
 }
 
-// start begins to propose. The replica has been started.
-func (s *slot) start(host *dragonboat.NodeHost) error {
+// start begins to propose, or goes on. The replica has been started.
+func (s *slot) start(host *dragonboat.NodeHost, joined bool) error {
 	user, err := host.GetNodeUser(shardOf(s.number))
 	if err != nil {
 		return err
 	}
-	s.host, s.user, s.noop = host, user, host.GetNoOPSession(shardOf(s.number))
-	s.running.Add(4)
+	if s.replica.Swap(&raftReplica{host, user, host.GetNoOPSession(shardOf(s.number)), joined}) != nil {
+		s.proposer.newLeader()
+		return nil
+	}
+	s.running.Add(5)
 	go func() { defer s.running.Done(); s.proposer.run(s.quit) }()
+	go func() { defer s.running.Done(); s.follow(joined) }()
 	go func() { defer s.running.Done(); s.dispatcher.run(s.quit) }()
 	go func() { defer s.running.Done(); s.keeper() }()
 	go func() { defer s.running.Done(); s.compactor() }()
@@ -77,7 +96,82 @@ func (s *slot) start(host *dragonboat.NodeHost) error {
 
 // propose implements engine.
 func (s *slot) propose(b []byte, timeout time.Duration) (*dragonboat.RequestState, error) {
-	return s.user.Propose(s.noop, b, timeout)
+	r := s.replica.Load()
+	if r == nil {
+		return nil, errNotStarted
+	}
+	return r.user.Propose(r.noop, b, timeout)
+}
+
+// leaderUpdated is told by the Raft engine who leads. It does not wait.
+func (s *slot) leaderUpdated(info raftio.LeaderInfo) {
+	s.leader.Store(&info)
+	select {
+	case s.elected <- struct{}{}:
+	default:
+	}
+}
+
+// raftLeader is the number of the node that leads the slot's shard, and its term; 0 if none is known to.
+func (s *slot) raftLeader() (node, term uint64) {
+	if info := s.leader.Load(); info != nil {
+		return info.LeaderID, info.Term
+	}
+	return 0, 0
+}
+
+// follow does what a change of leader calls for.
+func (s *slot) follow(joined bool) {
+	m := s.machine
+	if joined { // by a second batch the others see that the first was applied here, with all that lies before it
+		q := Queue{slot: s}
+		q.ask(cmdPurge, nil, func(*dispatcher, *result) {
+			s.proposer.add(func(b *batch) { b.buf = appendCommand(b.buf, cmdBegin, 0) })
+		})
+	}
+	for {
+		select {
+		case <-s.quit:
+			return
+		case <-s.elected:
+		}
+		leader, term := s.raftLeader()
+		if leader == 0 {
+			continue
+		}
+		s.proposer.newLeader()
+		if leader != m.node {
+			continue
+		}
+		s.proposer.add(func(b *batch) { b.buf = binary.AppendUvarint(appendCommand(b.buf, cmdLead, 0), term) })
+		for _, x := range s.downs() {
+			s.end(x)
+		}
+	}
+}
+
+// end has the consumers of a node ended that is down. It counts only while this node leads.
+func (s *slot) end(x down) {
+	m := s.machine
+	m.mu.Lock()
+	_, o := m.origins.find(x.node)
+	m.mu.Unlock()
+	if o == nil {
+		return
+	}
+	s.proposer.add(func(b *batch) {
+		b.buf = binary.AppendUvarint(binary.AppendUvarint(appendCommand(b.buf, cmdDown, 0), x.node), x.boot)
+	})
+}
+
+// clustered says whether the slot has, or may have, other members.
+func (s *slot) clustered(on bool) {
+	s.several.Store(on)
+	timeout := proposeTimeout
+	if on {
+		timeout = proposeTimeoutClustered
+	}
+	s.proposer.timeout.Store(int64(timeout))
 }
 
 // Tick implements queue.Ticker: something in some queue is due.
@@ -86,6 +180,10 @@ func (s *slot) Tick(now queue.Time) {
 	var due []*Queue
 	next := queue.Time(0)
 	m.mu.Lock()
+	if !m.leading() {
+		m.mu.Unlock()
+		return
+	}
 	for _, q := range m.queues {
 		switch {
 		case q.due == 0 || q.local == nil || q.ticking:
@@ -150,12 +248,18 @@ func (s *slot) compactor() {
 	}
 }
 
-// cutLog lets go of the log up to an index that a checkpoint has included.
+// cutLog lets go of the log up to an index that a checkpoint has included, less what a member that is a little behind may
+// still ask for.
 func (s *slot) cutLog(index uint64) error {
+	if s.several.Load() {
+		s.machine.mu.Lock()
+		index = min(index, s.machine.tail.begins())
+		s.machine.mu.Unlock()
+	}
 	if index < 2 {
 		return nil
 	}
-	state, err := s.host.RequestSnapshot(shardOf(s.number), dragonboat.SnapshotOption{OverrideCompactionOverhead: true, CompactionIndex: index - 1}, time.Minute)
+	state, err := s.replica.Load().host.RequestSnapshot(shardOf(s.number), dragonboat.SnapshotOption{OverrideCompactionOverhead: true, CompactionIndex: index - 1}, time.Minute)
 	if err != nil {
 		return err
 	}
@@ -172,7 +276,7 @@ func (s *slot) cutLog(index uint64) error {
 
 // stop ends the goroutines of the slot, when what was commanded has been done or it takes too long.
 func (s *slot) stop(patience time.Duration) {
-	if s.host == nil {
+	if s.replica.Load() == nil {
 		return
 	}
 	if !s.proposer.drain(patience) {

@@ -76,9 +76,10 @@ func (ch *channel) consume(m *amqp.BasicConsume) *amqp.Error {
 	}
 	k := &consumer{channel: ch, of: q, queue: q.Queue, tag: tag, noAck: m.NoAck, quorum: q.Type == broker.Quorum, timeout: spec.Timeout, head: deliverHead(ch.number, tag)}
 	spec.Session, spec.NoAck, spec.Exclusive, spec.Prefetch = ch.id, m.NoAck, m.Exclusive, ch.prefetch
+	_, gated := q.Queue.(queue.Gated)
 	switch limit := ch.limit; {
 	case limit == nil:
-	case k.quorum: // such a queue may live elsewhere, and knows no limits of channels
+	case !gated: // such a queue may live elsewhere, and knows no limits of channels
 		if n := uint32(limit.max.Load()); !k.noAck && n > 0 && (spec.Prefetch == 0 || n < spec.Prefetch) {
 			spec.Prefetch = n
 		}

@@ -140,7 +140,7 @@ type route struct {
 	version   uint64 // of the topology it was found in; 0: not to be used again
 	queues    []*broker.Queue
 	group     *group    // that it is gathered in; nil after each read
-	reply     *consumer // direct reply-to: who waits for it
+	reply     requester // direct reply-to: who waits for it
 	swallowed bool      // direct reply-to: not unroutable, even if nobody waits
 }
 

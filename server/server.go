@@ -42,6 +42,7 @@ type Options struct {
 	AnonymousPass    string
 	RefuseGlobalQoS  bool   // basic.qos with global counts as without, as in RabbitMQ 4.3
 	CertLoginFrom    string // where EXTERNAL finds the user name
+	Others           Others // nil: the node is alone
 	Log              *slog.Logger
 }
 
@@ -85,6 +86,7 @@ type Server struct {
 // New makes a Server.
 func New(o Options, b *broker.Broker, pool *queue.Pool, clock *queue.Clock) *Server {
 	s := &Server{options: o, broker: b, pool: pool, clock: clock, log: o.Log, conns: make(map[uint64]*conn)}
+	s.replies.others, s.replies.pool = o.Others, pool
 	s.plain, s.encrypted = o.greeting(false), o.greeting(true)
 	b.Alarms.Watch(s.alarmsChanged)
 	s.alarmsChanged(b.Alarms.On())

@@ -20,7 +20,7 @@ type transaction struct {
 type txPublish struct {
 	message   queue.Message
 	queues    []*broker.Queue
-	reply     *consumer
+	reply     requester
 	mandatory bool // and unroutable: to be returned
 }
 

@@ -41,3 +41,15 @@ func RunFile(id RunID) string { return runName("", id) }
 
 // RunOfFile is the inverse of RunFile, false for other names.
 func RunOfFile(name string) (RunID, bool) { return parseRunName(name) }
+
+// Has reports whether all of these runs are in the set.
+func (s *RunSet) Has(ids []RunID) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		if s.runs[id] == nil {
+			return false
+		}
+	}
+	return true
+}

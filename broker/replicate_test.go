@@ -1,0 +1,634 @@
+package broker
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/exchange"
+	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/storage"
+	"github.com/warrenmq/warren/test/seeds"
+)
+
+// memoryLog is a log that all nodes of a test see, and that moves when the test says so.
+type memoryLog struct {
+	t       testing.TB
+	nodes   []*replica
+	pending []proposal
+	entries [][]proposal
+	results [][]string // by entry, of whoever was first to apply it
+}
+
+type proposal struct {
+	node    *replica
+	start   int // of node
+	command []byte
+	done    func(any, *amqp.Error)
+}
+
+// replica is one node.
+type replica struct {
+	*disk
+	log     *memoryLog
+	start   int
+	refuses *amqp.Error
+}
+
+func (n *replica) Propose(command []byte, _ bool, done func(any, *amqp.Error)) {
+	n.log.pending = append(n.log.pending, proposal{n, n.start, bytes.Clone(command), done})
+}
+
+func (n *replica) Refuses() *amqp.Error { return n.refuses }
+
+func newCluster(t testing.TB, nodes int) *memoryLog {
+	l := &memoryLog{t: t}
+	for i := range nodes {
+		n := &replica{log: l, disk: &disk{TB: t, fs: storage.NewFaultFS(uint64(i) + 1)}}
+		n.options = func(o *Options) { o.Commands, o.Member = n, uint64(i)+1 }
+		if err := n.open(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { n.stop() })
+		l.nodes = append(l.nodes, n)
+	}
+	l.nodes[0].PutVHost(PutVHost{Name: "/"}, func(error) {})
+	l.settle()
+	return l
+}
+
+// agree makes an entry of what was proposed first.
+func (l *memoryLog) agree(most int) {
+	if n := min(most, len(l.pending)); n > 0 {
+		l.entries = append(l.entries, slices.Clone(l.pending[:n]))
+		l.pending = slices.Delete(l.pending, 0, n)
+	}
+}
+
+// apply applies the next entry on a node, if there is one.
+func (l *memoryLog) apply(n *replica) bool {
+	at, _ := n.Applied()
+	if at == uint64(len(l.entries)) {
+		return false
+	}
+	e := l.entries[at]
+	var commands [][]byte
+	for _, p := range e {
+		commands = append(commands, p.command)
+	}
+	index := at + 1
+	results, err := n.ApplyEntry(index, binary.AppendUvarint(nil, index*3), commands)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	for i, p := range e {
+		if p.node == n && p.start == n.start {
+			p.done(results[i], nil)
+		}
+	}
+	var texts []string
+	for _, v := range results {
+		r := v.(*result)
+		texts = append(texts, fmt.Sprint(r.existed, r.refused, r.number, r.durable, r.unbound, r.queue != nil && r.refused == nil))
+	}
+	if int(at) == len(l.results) {
+		l.results = append(l.results, texts)
+	} else if got, want := fmt.Sprint(texts), fmt.Sprint(l.results[at]); got != want {
+		l.t.Errorf("entry %d: got results %s, another node %s", index, got, want)
+	}
+	return true
+}
+
+// settle applies everything everywhere.
+func (l *memoryLog) settle() {
+	for more := true; more; {
+		more = len(l.pending) > 0
+		l.agree(5)
+		for _, n := range l.nodes {
+			for l.apply(n) {
+				more = true
+			}
+		}
+	}
+}
+
+// crash cuts a node's power. What it had proposed and is not in the log may get there, or not.
+func (l *memoryLog) crash(n *replica, r *rand.Rand) {
+	n.start++
+	l.pending = slices.DeleteFunc(l.pending, func(p proposal) bool { return p.node == n && r.IntN(2) == 0 })
+	n.disk.crash(r)
+}
+
+// store lists the metadata in the store.
+func (d *disk) store() map[string]string {
+	m := map[string]string{}
+	err := d.db.Iterate([]byte(metadataPrefix), func(key, value []byte) error {
+		m[string(key)] = fmt.Sprintf("%x", value)
+		return nil
+	})
+	if err != nil {
+		d.Fatal(err)
+	}
+	return m
+}
+
+// hard lists all hard state in memory.
+func (d *disk) hard() map[string]string {
+	m := d.state()
+	maps.DeleteFunc(m, func(k, _ string) bool { return strings.HasPrefix(k, "binding") })
+	m["counters"] = fmt.Sprint(d.lastQueue.Load(), d.lastMember, d.slots, d.committer.order, d.committer.applied, d.committer.numbering)
+	m["members"] = fmt.Sprint(d.Members())
+	exported, err := json.Marshal(d.Export(Origin{}))
+	if err != nil {
+		d.Fatal(err)
+	}
+	m["definitions"] = string(exported)
+	for _, v := range d.VHosts() {
+		for _, x := range v.Exchanges() {
+			m["exchange "+v.Name+" "+x.Name] = fmt.Sprint(x, v.topology.Exchange(x.Name).Alternate)
+		}
+		for _, q := range v.Queues() {
+			if q.Owner == 0 {
+				m["queue "+v.Name+" "+q.Name] = fmt.Sprint(q.ID, q.Home, q.Type, q.Durable, q.AutoDelete, q.Arguments, q.Effective())
+			}
+		}
+		for _, b := range v.Bindings() { // their order at one source counts
+			if q := v.Queue(b.Destination); b.Source != "" && (b.ToExchange || q.Owner == 0) {
+				m["bindings "+v.Name+" "+b.Source] += fmt.Sprintf("%+v, ", b)
+			}
+		}
+	}
+	return m
+}
+
+func (l *memoryLog) compare() {
+	l.t.Helper()
+	first := l.nodes[0]
+	for _, n := range l.nodes[1:] {
+		diff(l.t, n.store(), first.store())
+		diff(l.t, n.hard(), first.hard())
+	}
+}
+
+// member changes what a cluster has besides.
+func (n *replica) member(r *rand.Rand) {
+	switch r.IntN(4) {
+	case 0:
+		n.DeleteMember(uint64(r.IntN(6)), func(bool, error) {})
+	case 1:
+		n.PutSlots(uint64(1+r.IntN(8)), []uint64{1, uint64(r.IntN(3))}, func(uint64, error) {})
+	case 2:
+		n.PutMember(Member{Number: uint64(r.IntN(6)), NodeID: uint64(1 + r.IntN(5)), Name: fmt.Sprint("n", r.IntN(3))}, func(uint64, error) {})
+	default:
+		n.PutMember(Member{NodeID: uint64(1 + r.IntN(5)), Address: fmt.Sprint("h:", r.IntN(3)), Least: 1, Most: 2}, func(uint64, error) {})
+	}
+}
+
+// TestReplicas changes everything at random on three nodes, whose soft state differs, crashes them, and has those that lag
+// take the state of others: in the end they are equal.
+func TestReplicas(t *testing.T) {
+	seed := seeds.Of(t)
+	for round := range 8 {
+		r := rand.New(rand.NewPCG(seed, uint64(round)))
+		l := newCluster(t, 3)
+		for range 600 {
+			n := l.nodes[r.IntN(3)]
+			switch k := r.IntN(40); {
+			case n.VHost("/") == nil: // a crash took what it had applied
+				l.apply(n)
+			case k < 20:
+				n.change(r)
+			case k == 20:
+				n.member(r)
+			case k < 28:
+				l.agree(1 + r.IntN(4))
+			case k < 38:
+				l.apply(n)
+			case k == 38 && r.IntN(4) == 0:
+				l.crash(n, r)
+			case r.IntN(4) == 0:
+				from := l.nodes[r.IntN(3)]
+				behind, _ := n.Applied()
+				if ahead, _ := from.Applied(); ahead > behind {
+					n.take(from)
+				}
+			}
+			if t.Failed() {
+				t.FailNow()
+			}
+		}
+		l.settle()
+		l.compare()
+		for _, n := range l.nodes {
+			hard, stored := n.hard(), n.store()
+			l.crash(n, r)
+			for l.apply(n) {
+			}
+			diff(t, n.hard(), hard)
+			diff(t, n.store(), stored)
+		}
+		if t.Failed() {
+			t.Fatalf("round %d", round)
+		}
+		for _, n := range l.nodes {
+			n.stop()
+		}
+	}
+}
+
+// take gives n the state of another node, and compares what becomes of it with a start on that state.
+func (n *replica) take(from *replica) {
+	n.Helper()
+	capture, err := from.Capture()
+	if err != nil {
+		n.Fatal(err)
+	}
+	if err := n.Restore(bytes.NewReader(capture)); err != nil {
+		n.Fatal(err)
+	}
+	fs := storage.NewFaultFS(1)
+	db, err := storage.OpenDB(fs, "metadata", storage.DBOptions{})
+	if err != nil {
+		n.Fatal(err)
+	}
+	if err := RestoreStore(db, bytes.NewReader(capture)); err != nil {
+		n.Fatal(err)
+	}
+	db.Close()
+	fresh := openDisk(n, fs)
+	diff(n, n.hard(), fresh.hard())
+	diff(n, n.store(), fresh.store())
+	diff(n, n.store(), from.store())
+	fresh.stop()
+}
+
+// done runs an operation to its end.
+func (l *memoryLog) done(what string, op func(done func(*amqp.Error)), want string) {
+	l.t.Helper()
+	var got *amqp.Error
+	called := false
+	op(func(err *amqp.Error) { got, called = err, true })
+	l.settle()
+	text := ""
+	if got != nil {
+		text = got.Error()
+	}
+	if !called || text != want {
+		l.t.Errorf("%s: got %q (answered %t), want %q", what, text, called, want)
+	}
+}
+
+func (l *memoryLog) declare(n *replica, a Actor, d QueueDeclaration) *Queue {
+	l.t.Helper()
+	var q *Queue
+	l.done("declare "+d.Name, func(done func(*amqp.Error)) {
+		n.VHost("/").DeclareQueue(a, d, func(got *Queue, err *amqp.Error) { q = got; done(err) })
+	}, "")
+	return q
+}
+
+func (l *memoryLog) auto(n *replica, x string) {
+	l.t.Helper()
+	l.done("exchange "+x, func(done func(*amqp.Error)) {
+		n.VHost("/").DeclareExchange(Actor{}, exchange.Declaration{Name: x, Type: exchange.Fanout, AutoDelete: true}, done)
+	}, "")
+}
+
+func (l *memoryLog) bind(n *replica, a Actor, from, to string, toExchange bool) {
+	l.t.Helper()
+	l.done("bind", func(done func(*amqp.Error)) {
+		n.VHost("/").Bind(a, Binding{Source: from, Destination: to, ToExchange: toExchange}, done)
+	}, "")
+}
+
+func (l *memoryLog) exchanges(want ...string) {
+	l.t.Helper()
+	for i, n := range l.nodes {
+		var got []string
+		for _, x := range n.VHost("/").Exchanges() {
+			if x.AutoDelete {
+				got = append(got, x.Name)
+			}
+		}
+		if !slices.Equal(got, want) {
+			l.t.Errorf("node %d: exchanges %q, want %q", i, got, want)
+		}
+	}
+}
+
+// An auto-delete exchange goes everywhere with the last binding, whichever node knows it, and the one in front of it too.
+func TestAutoDeleteOfReplicas(t *testing.T) {
+	l := newCluster(t, 3)
+	a, b := l.nodes[0], l.nodes[1]
+	me := Actor{Connection: 7}
+	l.auto(a, "x")
+	l.auto(a, "y")
+	l.bind(a, Actor{}, "x", "y", true)
+	l.declare(a, me, QueueDeclaration{Name: "soft", Exclusive: true})
+	l.declare(b, Actor{}, QueueDeclaration{Name: "hard"})
+	l.bind(a, me, "y", "soft", false)
+	l.bind(b, Actor{}, "y", "hard", false)
+	l.done("delete", func(done func(*amqp.Error)) {
+		var w queue.Wake
+		a.VHost("/").ConnectionClosed(7, &w, func() { done(nil) })
+	}, "")
+	l.exchanges("x", "y")
+	l.done("if-unused", func(done func(*amqp.Error)) { b.VHost("/").DeleteExchange(Actor{}, "y", true, done) },
+		"PRECONDITION_FAILED - exchange 'y' in vhost '/' in use")
+	l.done("unbind", func(done func(*amqp.Error)) {
+		a.VHost("/").Unbind(Actor{}, Binding{Source: "y", Destination: "hard"}, done)
+	}, "")
+	l.exchanges()
+
+	// A node that sees a soft binding does not let the exchange go; another one that deletes the last hard one does.
+	l.auto(a, "x")
+	l.declare(a, me, QueueDeclaration{Name: "soft", Exclusive: true})
+	l.bind(a, me, "x", "soft", false)
+	l.bind(a, Actor{}, "x", "hard", false)
+	l.done("unbind", func(done func(*amqp.Error)) {
+		a.VHost("/").Unbind(Actor{}, Binding{Source: "x", Destination: "hard"}, done)
+	}, "")
+	l.exchanges("x")
+	l.done("if-unused", func(done func(*amqp.Error)) { a.VHost("/").DeleteExchange(Actor{}, "x", true, done) },
+		"PRECONDITION_FAILED - exchange 'x' in vhost '/' in use")
+	l.done("delete soft", func(done func(*amqp.Error)) {
+		var w queue.Wake
+		a.VHost("/").DeleteQueue(me, "soft", false, false, &w, func(_ uint64, err *amqp.Error) { done(err) })
+	}, "")
+	l.exchanges()
+	l.compare()
+}
+
+// What two nodes want at the same time, the second hears of as from one broker.
+func TestOvertaken(t *testing.T) {
+	l := newCluster(t, 2)
+	a, b := l.nodes[0], l.nodes[1]
+	va, vb := a.VHost("/"), b.VHost("/")
+	var errs [2]*amqp.Error
+	var queues [2]*Queue
+	va.DeclareQueue(Actor{}, QueueDeclaration{Name: "q", Durable: true}, func(q *Queue, err *amqp.Error) { queues[0], errs[0] = q, err })
+	vb.DeclareQueue(Actor{}, QueueDeclaration{Name: "q"}, func(q *Queue, err *amqp.Error) { queues[1], errs[1] = q, err })
+	l.settle()
+	if errs[0] != nil || queues[0] == nil || queues[0].Home != 1 || errs[1] == nil || errs[1].Code != amqp.PreconditionFailed {
+		t.Errorf("got %v and %v", errs, queues)
+	}
+	l.done("exchange", func(done func(*amqp.Error)) {
+		va.DeclareExchange(Actor{}, exchange.Declaration{Name: "x", Type: exchange.Fanout, Durable: true}, done)
+	}, "")
+	va.DeleteExchange(Actor{}, "x", false, func(*amqp.Error) {})
+	l.done("bind", func(done func(*amqp.Error)) { vb.Bind(Actor{}, Binding{Source: "x", Destination: "q"}, done) },
+		"NOT_FOUND - no exchange 'x' in vhost '/'")
+
+	// A hard queue ends the soft one of its name.
+	va.DeclareQueue(Actor{Connection: 1}, QueueDeclaration{Name: "both", Exclusive: true}, func(*Queue, *amqp.Error) {})
+	soft := va.Queue("both")
+	l.declare(b, Actor{}, QueueDeclaration{Name: "both"})
+	if q := va.Queue("both"); q == nil || q == soft || q.Owner != 0 || q.Home != 2 || soft.state != gone {
+		t.Errorf("got %+v", q)
+	}
+	// A limit counts hard queues when it is applied, and all that its node knows before.
+	l.done("limit", func(done func(*amqp.Error)) {
+		va.SetLimit("max-queues", json.Number("3"), func(err error) { done(nil) })
+	}, "")
+	va.DeclareQueue(Actor{Connection: 1}, QueueDeclaration{Name: "s", Exclusive: true}, func(*Queue, *amqp.Error) {})
+	l.done("too many", func(done func(*amqp.Error)) {
+		va.DeclareQueue(Actor{}, QueueDeclaration{Name: "z"}, func(_ *Queue, err *amqp.Error) { done(err) })
+	}, "PRECONDITION_FAILED - cannot declare queue 'z': queue limit in vhost '/' (3) is reached")
+	l.declare(b, Actor{}, QueueDeclaration{Name: "z"})
+	l.done("type", func(done func(*amqp.Error)) {
+		vb.DeclareQueue(Actor{}, QueueDeclaration{Name: "st", Durable: true, Arguments: args("x-queue-type", Stream)}, func(_ *Queue, err *amqp.Error) { done(err) })
+	}, "PRECONDITION_FAILED - cannot declare queue 'st': queue limit in vhost '/' (3) is reached")
+	l.compare()
+}
+
+// What follows from a command is done on every node.
+func TestCarriedOut(t *testing.T) {
+	l := newCluster(t, 2)
+	a, b := l.nodes[0], l.nodes[1]
+	var heard []string
+	for _, n := range l.nodes {
+		n.VHostDeleted = func(name string) { heard = append(heard, "vhost "+name) }
+		n.UserDeleted = func(name string) { heard = append(heard, "user "+name) }
+		n.MembersChanged = func() { heard = append(heard, fmt.Sprint("members ", len(n.Members()))) }
+		n.SlotsChanged = func() { heard = append(heard, fmt.Sprint("slots ", n.slots.Count)) }
+	}
+	expect := func(what string, want ...string) {
+		t.Helper()
+		l.settle()
+		if !slices.Equal(heard, want) {
+			t.Errorf("%s: heard %q, want %q", what, heard, want)
+		}
+		heard = nil
+	}
+	l.declare(a, Actor{}, QueueDeclaration{Name: "q", Durable: true})
+	l.done("policy", func(done func(*amqp.Error)) {
+		a.VHost("/").SetPolicy(false, Policy{Name: "p", Pattern: "q", Definition: map[string]any{"max-length": json.Number("7")}}, func(bool, error) { done(nil) })
+	}, "")
+	q := b.VHost("/").Queue("q")
+	if got := q.Settings().Config.MaxLength; got != 7 {
+		t.Errorf("max-length %d on the other node", got)
+	}
+	out := &cancels{}
+	var w queue.Wake
+	q.Attach(Consumer{Spec: queueSpec(1)}, out, &w, func(queue.ConsumerID, *amqp.Error) {})
+	w.Flush()
+	l.done("delete", func(done func(*amqp.Error)) {
+		a.VHost("/").DeleteQueue(Actor{}, "q", false, false, &w, func(_ uint64, err *amqp.Error) { done(err) })
+	}, "")
+	if q.state != gone || out.n != 1 {
+		t.Errorf("the queue is in state %d on the other node, its consumer was cancelled %d times", q.state, out.n)
+	}
+	b.PutVHost(PutVHost{Name: "v"}, func(error) {})
+	b.PutUser(User{Name: "u"}, func(error) {})
+	l.settle()
+	q = nil
+	b.VHost("v").DeclareQueue(Actor{Connection: 9}, QueueDeclaration{Name: "soft", Exclusive: true}, func(made *Queue, _ *amqp.Error) { q = made })
+	a.DeleteVHost("v", func(bool, error) {})
+	expect("vhost", "vhost v", "vhost v")
+	if q.state != gone {
+		t.Error("a soft queue outlives its virtual host")
+	}
+	b.DeleteUser("u", func(bool, error) {})
+	expect("user", "user u", "user u")
+	a.VHost("/").SetPermissions("u", "", "", "", func(err error) { heard = append(heard, err.Error()) })
+	expect("permissions", ErrNoUser.Error())
+
+	number := uint64(0)
+	a.PutMember(Member{NodeID: 5, Name: "a"}, func(n uint64, _ error) { number = n })
+	expect("member", "members 1", "members 1")
+	a.DeleteMember(number, func(bool, error) {})
+	expect("member", "members 0", "members 0")
+	a.PutMember(Member{NodeID: 5, Name: "a"}, func(n uint64, _ error) { number = n })
+	expect("member", "members 1", "members 1")
+	if number != 2 {
+		t.Errorf("a member that comes back has number %d", number)
+	}
+	a.PutMember(Member{Number: 1, NodeID: 6}, func(n uint64, err error) { heard = append(heard, err.Error()) })
+	expect("number that was used", "NOT_FOUND - no member 1")
+	a.PutSlots(4, []uint64{1}, func(uint64, error) {})
+	b.PutSlots(6, nil, func(n uint64, _ error) { number = n })
+	expect("slots", "slots 4", "slots 4")
+	if number != 4 || b.slots.Count != 4 {
+		t.Errorf("%d slots, then %d", number, b.slots.Count)
+	}
+	l.compare()
+}
+
+// cancels is an outlet that counts how often it is cancelled.
+type cancels struct{ n int }
+
+func (*cancels) Offer([]queue.Offered, *queue.Wake) bool { return true }
+func (c *cancels) Cancelled(*queue.Wake)                 { c.n++ }
+func (*cancels) TimedOut(*queue.Wake)                    {}
+func (*cancels) Activity(bool)                           {}
+
+// TestReplicate: a node that was alone goes on with a log; others that take its state are its equals, and so is what comes
+// back after a restart.
+func TestReplicate(t *testing.T) {
+	seed := seeds.Of(t)
+	for round := range 10 {
+		r := rand.New(rand.NewPCG(seed, uint64(round)))
+		l := &memoryLog{t: t}
+		for i := range 2 {
+			l.nodes = append(l.nodes, &replica{log: l, disk: openDisk(t, storage.NewFaultFS(uint64(i)+1))})
+		}
+		a, b := l.nodes[0], l.nodes[1]
+		for range 150 {
+			a.change(r)
+			if r.IntN(4) == 0 {
+				b.change(r)
+			}
+		}
+		before := a.state()
+		if err := a.Replicate(a, 1); err != nil {
+			t.Fatal(err)
+		}
+		diff(t, a.state(), before)
+		if _, err := a.ApplyEntry(1, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		l.entries, l.results = append(l.entries, nil), append(l.results, nil)
+		b.SetMember(2)
+		b.take(a)
+		b.change(r) // waits for the log
+		if err := b.Replicate(b, 2); err != nil {
+			t.Fatal(err)
+		}
+		for range 50 {
+			l.nodes[r.IntN(2)].change(r)
+			l.agree(2)
+			l.apply(l.nodes[r.IntN(2)])
+		}
+		l.settle()
+		diff(t, b.hard(), a.hard())
+		diff(t, b.store(), a.store())
+		for _, n := range l.nodes {
+			hard := n.hard()
+			if err := n.SyncEntries(); err != nil {
+				t.Fatal(err)
+			}
+			l.crash(n, r)
+			if !n.Replicated() {
+				t.Error("alone again")
+			}
+			diff(t, n.hard(), hard)
+			n.stop()
+		}
+		if t.Failed() {
+			t.Fatalf("round %d", round)
+		}
+	}
+}
+
+// What a node knows of itself refuses before anything is proposed.
+func TestRefusedBeforeProposal(t *testing.T) {
+	l := newCluster(t, 2)
+	a := l.nodes[0]
+	v := a.VHost("/")
+	declare := func(done func(*amqp.Error)) {
+		v.DeclareQueue(Actor{}, QueueDeclaration{Name: "q", Durable: true}, func(_ *Queue, err *amqp.Error) { done(err) })
+	}
+	a.Alarms.Set(StorageAlarm, true)
+	l.done("no disk", declare, "INTERNAL_ERROR - metadata cannot be stored: the disk takes no writes")
+	a.Alarms.Set(StorageAlarm, false)
+	l.done("declare", declare, "")
+	a.refuses = notStored("nobody leads")
+	l.done("no majority", func(done func(*amqp.Error)) {
+		var w queue.Wake
+		v.DeleteQueue(Actor{}, "q", false, false, &w, func(_ uint64, err *amqp.Error) { done(err) })
+	}, "INTERNAL_ERROR - metadata cannot be stored: nobody leads")
+	if q := v.Queue("q"); q == nil || q.state != live {
+		t.Errorf("the queue is %+v", q)
+	}
+	l.declare(a, Actor{Connection: 3}, QueueDeclaration{Name: "soft", Exclusive: true}) // needs nobody
+
+	// An outcome that is not known leaves it open what becomes of the queue.
+	a.refuses = nil
+	var err *amqp.Error
+	var w queue.Wake
+	v.DeleteQueue(Actor{}, "q", false, false, &w, func(_ uint64, e *amqp.Error) { err = e })
+	p := l.pending[0]
+	l.pending = nil
+	p.done(nil, notStored("no outcome"))
+	if q := v.Queue("q"); err == nil || q == nil || q.state != ending {
+		t.Errorf("%v, the queue is %+v", err, q)
+	}
+	p.done = func(any, *amqp.Error) {}
+	l.pending = []proposal{p}
+	l.settle()
+	l.declare(a, Actor{}, QueueDeclaration{Name: "q", AutoDelete: true}) // as another
+
+	var dropped bool
+	a.DropTransient(func() { dropped = true })
+	l.settle()
+	if !dropped || v.Queue("q") != nil || l.nodes[1].VHost("/").Queue("q") != nil {
+		t.Error("the queue is still there")
+	}
+	l.compare()
+}
+
+// A command that this version does not know stops the replica.
+func TestUnknownEntry(t *testing.T) {
+	l := newCluster(t, 1)
+	for name, command := range map[string][]byte{
+		"kind":          {99, 1},
+		"version":       {byte(kindBind), 9},
+		"exchange type": AppendCommand(nil, PutExchange{"/", exchange.Declaration{Name: "x", Type: "x-new"}}),
+		"queue type":    AppendCommand(nil, PutQueue{VHost: "/", Queue: QueueDeclaration{Name: "new", Arguments: args("x-queue-type", Quorum)}}),
+	} {
+		l.nodes[0].refused = Quorum
+		if _, err := l.nodes[0].ApplyEntry(99, nil, [][]byte{command}); err == nil || !strings.Contains(err.Error(), "newer version") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := l.nodes[0].ApplyEntry(99, nil, [][]byte{AppendCommand(nil, Bind{Soft: true})}); err == nil {
+		t.Error("a soft command came from the log")
+	}
+}
+
+func TestDamagedCapture(t *testing.T) {
+	l := newCluster(t, 1)
+	capture, err := l.nodes[0].Capture()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := l.nodes[0].hard()
+	for n := range capture {
+		bad := bytes.Clone(capture)
+		bad[n] ^= 4
+		if err := l.nodes[0].Restore(bytes.NewReader(bad)); err == nil {
+			t.Fatalf("octet %d", n)
+		}
+		if err := l.nodes[0].Restore(bytes.NewReader(capture[:n])); err == nil {
+			t.Fatalf("%d octets", n)
+		}
+	}
+	diff(t, l.nodes[0].hard(), before)
+}

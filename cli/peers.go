@@ -1,0 +1,425 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/cluster"
+	"github.com/warrenmq/warren/management"
+	"github.com/warrenmq/warren/quorum"
+)
+
+const (
+	// slotsClustered is how many slots for quorum queues a cluster is made with.
+	slotsClustered = 6
+	// lookAgain is how often the keeper looks whether members and replicas are as they should be.
+	lookAgain = 2 * time.Second
+	// changeTime is how long one change of the members of the Raft shards may take before others have their turn.
+	changeTime = 20 * time.Second
+	// waitingFor is how often a start says what it waits for.
+	waitingFor = 5 * time.Second
+)
+
+// askManagement is the kind of a question for another node's HTTP API.
+const askManagement = 1
+
+// start makes this node's metadata that of the cluster, and returns when it is as new as that of the others.
+func (m *membership) start() error {
+	r := m.rooms
+	if err := m.begin(); err != nil {
+		return err
+	}
+	var err error
+	if m.meta, err = r.quorum.StartMeta(quorum.MetaOptions{Join: m.identity.Number != 1, Store: r.broker}); err != nil {
+		return err
+	}
+	if err := r.broker.Replicate(m.meta, m.identity.Number); err != nil {
+		return err
+	}
+	if err := m.catchUp(); err != nil {
+		return err
+	}
+	if m.identity.Number == 1 && len(r.broker.Members()) == 0 {
+		if err := m.putSelf(); err != nil {
+			return err
+		}
+	}
+	if n := r.quorum.SlotCount(); n > 0 && !r.broker.HasSlots() { // of its time alone
+		done := make(chan error, 1)
+		r.broker.PutSlots(uint64(n), []uint64{m.identity.Number}, func(_ uint64, err error) { done <- err })
+		if err := <-done; err != nil {
+			return err
+		}
+	}
+	return m.makeSlots()
+}
+
+// run begins the work that goes on beside clients. Queues have what they had.
+func (m *membership) run() error {
+	ctx, quit := context.WithCancel(context.Background())
+	m.quit = quit
+	dropped := make(chan struct{})
+	m.rooms.broker.DropTransient(func() { close(dropped) })
+	select {
+	case <-dropped:
+	case <-time.After(changeTime): // they go when there is a majority
+	}
+	m.running.Go(func() { m.keep(ctx) })
+	m.running.Go(func() {
+		n, err := m.rooms.quorum.Reconcile(ctx, m.meta.CaughtUp)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			m.log.Error("quorum queues were not compared with metadata", "error", err.Error())
+		case n > 0:
+			m.log.Warn("there were quorum queues that are not declared: they were deleted while this node was down", "queues", n)
+		}
+	})
+	return nil
+}
+
+// catchUp waits for metadata, and says from time to time what it waits for.
+func (m *membership) catchUp() error {
+	for {
+		ctx, cancel := context.WithTimeout(context.Background(), waitingFor)
+		err := m.meta.CaughtUp(ctx)
+		cancel()
+		if err == nil || !errors.Is(err, context.DeadlineExceeded) {
+			return err
+		}
+		m.mu.Lock()
+		up := 1 + len(m.reached)
+		m.mu.Unlock()
+		m.log.Warn("waiting for a majority of the cluster: metadata is there when it is", "reached", up, "members", max(1, len(m.link.Peers())))
+	}
+}
+
+// putSelf tells metadata about this node.
+func (m *membership) putSelf() error {
+	done := make(chan error, 1)
+	m.rooms.broker.PutMember(m.self(), func(_ uint64, err error) { done <- err })
+	return <-done
+}
+
+// makeSlots makes this node's replicas of the slots that metadata knows of.
+func (m *membership) makeSlots() error {
+	n, first := m.rooms.broker.Slots()
+	if n == 0 {
+		return nil
+	}
+	if slices.Contains(first, m.identity.Number) {
+		return m.rooms.quorum.MakeSlots(int(n), first)
+	}
+	return m.rooms.quorum.JoinSlots(int(n))
+}
+
+// slotsFor makes the slots before the first queue that lies in one: both may have come in one entry of the log.
+func (m *membership) slotsFor() {
+	if m.rooms.quorum.SlotCount() > 0 {
+		return
+	}
+	if err := m.makeSlots(); err != nil {
+		m.rooms.raftFailed(fmt.Errorf("slots for quorum queues: %w", err))
+	}
+	m.stir()
+}
+
+// keep sees to it that the link knows the members, that metadata knows this node as it is, and, on the node that leads metadata,
+// that the members have replicas and those who were forgotten have not.
+func (m *membership) keep(ctx context.Context) {
+	again := time.NewTicker(lookAgain)
+	defer again.Stop()
+	for {
+		if err := m.look(ctx); err != nil && ctx.Err() == nil {
+			m.log.Warn("the cluster is not as it should be yet; it will be tried again", "error", err.Error())
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-m.changed:
+		case <-again.C:
+		}
+	}
+}
+
+func (m *membership) look(ctx context.Context) error {
+	b := m.rooms.broker
+	members := b.Members()
+	if err := m.setPeers(); err != nil {
+		return err
+	}
+	numbers := make([]uint64, len(members))
+	for i, x := range members {
+		numbers[i] = x.Number
+	}
+	i := slices.Index(numbers, m.identity.Number)
+	if i < 0 {
+		m.forgotten()
+		return nil
+	}
+	if members[i] != m.self() {
+		b.PutMember(m.self(), func(uint64, error) {}) // and if it fails it is tried again
+	}
+	if leader, ok := m.meta.Leader(); !ok || leader != m.identity.Number {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, changeTime)
+	defer cancel()
+	return m.fit(ctx, numbers)
+}
+
+// fit has the members be those who vote in all Raft shards, and nobody else.
+func (m *membership) fit(ctx context.Context, members []uint64) error {
+	voters, err := m.meta.Members(ctx)
+	if err != nil {
+		return err
+	}
+	q := m.rooms.quorum
+	for _, n := range members {
+		if !slices.Contains(voters, n) {
+			if err := m.meta.AddMember(ctx, n); err != nil {
+				return fmt.Errorf("metadata, member %d: %w", n, err)
+			}
+		}
+		if lacks := slices.ContainsFunc(q.Slots(), func(s quorum.SlotStatus) bool { return !slices.Contains(s.Members, n) }); lacks {
+			if err := q.AddMember(ctx, n); err != nil {
+				return fmt.Errorf("slots, member %d: %w", n, err)
+			}
+		}
+	}
+	gone := voters
+	for _, s := range q.Slots() {
+		gone = append(gone, s.Members...)
+	}
+	slices.Sort(gone)
+	for _, n := range slices.Compact(gone) {
+		if slices.Contains(members, n) {
+			continue
+		}
+		q.Down(n, 0)
+		if err := errors.Join(q.RemoveMember(ctx, n), m.meta.RemoveMember(ctx, n)); err != nil {
+			return fmt.Errorf("former member %d: %w", n, err)
+		}
+	}
+	return nil
+}
+
+// forgotten ends a node that is no member any more.
+func (m *membership) forgotten() {
+	select {
+	case m.rooms.failed <- errForgotten:
+	default:
+	}
+}
+
+var errForgotten = errors.New("this node is no member of its cluster any more: it was forgotten")
+
+// up and down are told by the link.
+func (m *membership) up(peer cluster.NodeID, boot uint64) {
+	m.mu.Lock()
+	m.reached[peer] = true
+	m.mu.Unlock()
+	m.remote.Up(peer, boot)
+	if p, ok := m.link.Peers().Find(peer); ok {
+		m.rooms.quorum.Up(p.Number, 0)
+		m.log.Info("another node is there", "node", p.Name)
+	}
+	m.stir()
+}
+
+func (m *membership) down(peer cluster.NodeID, boot uint64) {
+	m.mu.Lock()
+	delete(m.reached, peer)
+	m.mu.Unlock()
+	m.remote.Down(peer, boot)
+	p, ok := m.link.Peers().Find(peer)
+	if !ok { // it was forgotten
+		return
+	}
+	m.log.Warn("another node cannot be reached", "node", p.Name)
+	m.rooms.quorum.Down(p.Number, 0)
+}
+
+// answer is asked by another node.
+func (m *membership) answer(q cluster.Question) {
+	api := m.api.Load()
+	if q.Kind != askManagement || api == nil {
+		q.Answer(nil)
+		return
+	}
+	question := slices.Clone(q.Body)
+	go func() { q.Answer(api.Answer(question)) }()
+}
+
+// end says goodbye to the others. No connection of a client is left.
+func (m *membership) end() error {
+	if m.quit != nil {
+		m.quit()
+	}
+	m.running.Wait()
+	if m.meta != nil {
+		m.meta.Close()
+	}
+	return nil
+}
+
+// cut closes the link, after the Raft engine.
+func (m *membership) cut() error {
+	err := m.link.Close()
+	m.remote.Close()
+	return err
+}
+
+// nodeName is the name of a member.
+func (m *membership) nodeName(number uint64) string {
+	for _, x := range m.rooms.broker.Members() {
+		if x.Number == number {
+			return x.Name
+		}
+	}
+	return fmt.Sprintf("member-%d", number)
+}
+
+// numberOf is the number of a member by its name, 0 if there is none.
+func (m *membership) numberOf(name string) uint64 {
+	for _, x := range m.rooms.broker.Members() {
+		if x.Name == name {
+			return x.Number
+		}
+	}
+	return 0
+}
+
+// isUp reports whether a member can be reached.
+func (m *membership) isUp(number uint64) bool {
+	if number == m.identity.Number {
+		return true
+	}
+	p, ok := m.link.Peers().Member(number)
+	return ok && m.reaches(p.ID)
+}
+
+// reaches reports whether the link has a peer.
+func (m *membership) reaches(peer cluster.NodeID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.reached[peer]
+}
+
+// Members implements management.Cluster, as do those that follow.
+func (m *membership) Members() (list []management.Member) {
+	links := m.link.Links()
+	for _, x := range m.rooms.broker.Members() {
+		one := management.Member{Number: x.Number, Name: x.Name, Address: x.Address, Least: x.Least, Most: x.Most,
+			This: x.Number == m.identity.Number, Up: m.isUp(x.Number)}
+		if one.This {
+			one.Boot = m.identity.Boot
+		}
+		for _, l := range links {
+			if uint64(l.Peer) == x.NodeID && l.Class == cluster.Control {
+				one.Since, one.Boot = l.Since, l.Boot
+			}
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+func (m *membership) Links() (list []management.Link) {
+	for _, l := range m.link.Links() {
+		p, _ := m.link.Peers().Find(l.Peer)
+		one := management.Link{Peer: p.Number, Class: l.Class.String(), Connected: l.Connected, Since: l.Since, Address: l.Address,
+			Made: l.Made, Held: l.Held, Waiting: l.Waiting, Calls: l.Calls}
+		if l.Lost != nil {
+			one.Lost = l.Lost.Error()
+		}
+		list = append(list, one)
+	}
+	return list
+}
+
+func (m *membership) Slots() (list []management.Slot) {
+	meta := management.Slot{Shard: 1, Name: "metadata"}
+	meta.Leader, _ = m.meta.Leader()
+	meta.Applied, _ = m.rooms.broker.Applied()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	if voters, err := m.meta.Members(ctx); err == nil { // without a majority nobody knows for certain
+		meta.Members, meta.Voting = voters, slices.Contains(voters, m.identity.Number)
+	}
+	list = append(list, meta)
+	for _, s := range m.rooms.quorum.Slots() {
+		list = append(list, management.Slot{Shard: 16 + uint64(s.Slot), Name: fmt.Sprint(s.Slot), Leader: s.Leader, Leads: s.Leads,
+			Term: s.Term, Members: s.Members, Voting: s.Voting, Applied: s.Applied})
+	}
+	return list
+}
+
+func (m *membership) Forget(name string, force bool) error {
+	n := m.numberOf(name)
+	switch {
+	case n == 0:
+		return &management.Refusal{Code: 404, Text: fmt.Sprintf("no member is called %s", name)}
+	case n == m.identity.Number:
+		return &management.Refusal{Code: 406, Text: "a node cannot forget itself; ask another one"}
+	case m.isUp(n) && !force:
+		return &management.Refusal{Code: 406, Text: fmt.Sprintf("%s is up; stop it first, or force it", name)}
+	}
+	done := make(chan error, 1)
+	m.rooms.broker.DeleteMember(n, func(_ bool, err error) { done <- err })
+	err := <-done
+	m.stir()
+	return err
+}
+
+func (m *membership) TransferLeader(vhost, name, node string) error {
+	var q *broker.Queue
+	if v := m.rooms.broker.VHost(vhost); v != nil {
+		q = v.Queue(name)
+	}
+	n := m.numberOf(node)
+	switch {
+	case q == nil:
+		return &management.Refusal{Code: 404, Text: fmt.Sprintf("no queue '%s' in vhost '%s'", name, vhost)}
+	case q.Type != broker.Quorum:
+		return &management.Refusal{Code: 406, Text: fmt.Sprintf("queue '%s' in vhost '%s' is not a quorum queue", name, vhost)}
+	case n == 0 || !m.isUp(n):
+		return &management.Refusal{Code: 406, Text: fmt.Sprintf("%s is no member that is up", node)}
+	}
+	return m.rooms.quorum.TransferLeader(m.rooms.quorum.SlotOf(uint64(q.ID)), n)
+}
+
+func (m *membership) Grow(name string) error {
+	n := m.numberOf(name)
+	if n == 0 {
+		return &management.Refusal{Code: 404, Text: fmt.Sprintf("no member is called %s", name)}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), changeTime)
+	defer cancel()
+	return m.rooms.quorum.AddMember(ctx, n)
+}
+
+func (m *membership) Rebalance() error { return m.rooms.quorum.Rebalance() }
+
+func (m *membership) Ask(member uint64, question []byte, deadline time.Duration) ([]byte, error) {
+	p, ok := m.link.Peers().Member(member)
+	if !ok || !m.reaches(p.ID) {
+		return nil, errDown
+	}
+	type outcome struct {
+		answer []byte
+		err    error
+	}
+	done := make(chan outcome, 1)
+	err := m.link.Call(p.ID, askManagement, question, deadline, func(b []byte, err error) { done <- outcome{slices.Clone(b), err} })
+	if err != nil {
+		return nil, err
+	}
+	x := <-done
+	return x.answer, x.err
+}
+
+var errDown = errors.New("the node cannot be reached")

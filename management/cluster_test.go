@@ -1,0 +1,744 @@
+package management
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// mesh is a cluster of APIs in one process.
+type mesh struct {
+	nodes []*meshNode
+	asked atomic.Int64 // questions
+}
+
+// meshNode is a member, and its view of the others.
+type meshNode struct {
+	*mesh
+	number uint64
+	broker *fake
+	api    *API
+	client *client
+
+	mu     sync.Mutex // guards all below
+	down   bool       // all know that it is
+	silent bool       // it does not answer, and nobody knows yet
+	deeds  []string
+	fault  error
+	slots  []Slot
+}
+
+var errSilent = errors.New("no answer in time")
+
+func (n *meshNode) set(f func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f()
+}
+
+func (n *meshNode) away() (down, silent bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.down, n.silent
+}
+
+func (n *meshNode) did(format string, a ...any) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.deeds = append(n.deeds, fmt.Sprintf(format, a...))
+	return n.fault
+}
+
+func (n *meshNode) done() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.deeds)
+}
+
+func memberOf(number uint64) string { return fmt.Sprintf("warren@%c", 'a'+byte(number)-1) }
+
+func (n *meshNode) Members() (list []Member) {
+	for _, m := range n.nodes {
+		down, _ := m.away()
+		list = append(list, Member{Number: m.number, Name: memberOf(m.number), Address: fmt.Sprintf("10.0.0.%d:25672", m.number), Up: !down, This: m == n,
+			Since: time.Unix(1700000000, 0), Boot: 3, Least: 1, Most: 1})
+	}
+	return list
+}
+
+func (n *meshNode) Links() (list []Link) {
+	for _, m := range n.nodes {
+		if m != n {
+			down, _ := m.away()
+			for _, class := range []string{"control", "bulk"} {
+				list = append(list, Link{Peer: m.number, Class: class, Connected: !down, Address: fmt.Sprintf("10.0.0.%d:25672", m.number), Made: 2, Held: 7})
+			}
+		}
+	}
+	return list
+}
+
+func (n *meshNode) Slots() []Slot {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.slots
+}
+
+func (n *meshNode) Forget(name string, force bool) error { return n.did("forget %s %v", name, force) }
+func (n *meshNode) Grow(name string) error               { return n.did("grow %s", name) }
+func (n *meshNode) Rebalance() error                     { return n.did("rebalance") }
+func (n *meshNode) TransferLeader(vhost, queue, node string) error {
+	return n.did("transfer %s %s %s", vhost, queue, node)
+}
+
+func (n *meshNode) Ask(member uint64, question []byte, deadline time.Duration) ([]byte, error) {
+	n.asked.Add(1)
+	m := n.nodes[member-1]
+	if down, silent := m.away(); down || silent || deadline <= 0 {
+		return nil, errSilent
+	}
+	answer := m.api.Answer(slices.Clone(question))
+	if len(answer) > MaxAnswer {
+		return nil, fmt.Errorf("an answer of %d octets", len(answer))
+	}
+	return answer, nil
+}
+
+// cluster makes one of brokers.
+func cluster(t *testing.T, brokers ...*fake) *mesh {
+	t.Helper()
+	c := &mesh{}
+	for i, f := range brokers {
+		n := &meshNode{mesh: c, number: uint64(i + 1), broker: f}
+		c.nodes = append(c.nodes, n)
+		n.api = New(Options{Broker: f, Node: memberOf(n.number), Cluster: "three", ProductVersion: "0.1.0", MemoryLimit: 1 << 30, DataDir: t.TempDir(), Peers: n,
+			Listeners: func() []Listener { return []Listener{{"amqp", "127.0.0.1", 5672 + i, false}} }})
+		n.api.askTime = 20 * time.Second // of a machine that is busy
+		server := httptest.NewServer(n.api)
+		t.Cleanup(server.Close)
+		n.client = &client{t, server.URL, "guest"}
+	}
+	return c
+}
+
+// clients makes a cluster of three with two connections on each node: ports 11 and 12 on the first, 21 and 22 on the second …
+func clients(t *testing.T) *mesh {
+	var brokers []*fake
+	for i := range 3 {
+		f := newFake()
+		for j := range 2 {
+			f.connect(10*(i+1)+j+1, []string{"guest", "ann"}[j], []string{"/", "shop"}[j], "q")
+			f.connections[j].ReceivedBytes = uint64(100*(j+1) - i)
+		}
+		brokers = append(brokers, f)
+	}
+	return cluster(t, brokers...)
+}
+
+// ports are the ports of the peers in a list of things of connections.
+func ports(items any) (list []int) {
+	if page, ok := items.(map[string]any); ok {
+		items = page["items"]
+	}
+	for _, item := range items.([]any) {
+		var port int
+		fmt.Sscanf(item.(map[string]any)["name"].(string), "127.0.0.1:%d", &port)
+		list = append(list, port)
+	}
+	return list
+}
+
+func TestListsHaveWhatAllNodesHave(t *testing.T) {
+	c := clients(t)
+	for _, n := range c.nodes {
+		for path, want := range map[string][]int{
+			"/api/connections":                                 {11, 21, 31, 12, 22, 32}, // by virtual host
+			"/api/channels":                                    {11, 21, 31, 12, 22, 32},
+			"/api/connections?sort=recv_oct":                   {31, 21, 11, 32, 22, 12},
+			"/api/connections?sort=recv_oct&sort_reverse=true": {12, 22, 32, 11, 21, 31},
+			"/api/connections?page=1&page_size=2&sort=recv_oct&sort_reverse=true":         {12, 22},
+			"/api/connections?page=2&page_size=2&sort=recv_oct&sort_reverse=true":         {32, 11},
+			"/api/connections?page=3&page_size=2&sort=recv_oct&columns=name":              {22, 12},
+			"/api/connections?page=1&name=:2":                                             {21, 22},
+			"/api/vhosts/shop/connections":                                                {12, 22, 32},
+			"/api/vhosts/%2F/channels":                                                    {11, 21, 31},
+			"/api/connections/username/ann":                                               {12, 22, 32},
+			"/api/connections/127.0.0.1:22%20-%3E%20127.0.0.1:5672/channels":              {22},
+			"/api/connections/127.0.0.1:11%20-%3E%20127.0.0.1:5672/channels?columns=name": {11},
+		} {
+			if got := ports(n.client.get(path)); !slices.Equal(got, want) {
+				t.Errorf("node %d %s: %v, want %v", n.number, path, got, want)
+			}
+		}
+		page := n.client.object("/api/connections?page=2&page_size=2&name=127")
+		for field, want := range map[string]float64{"total_count": 6, "filtered_count": 6, "item_count": 2, "page_count": 3} {
+			if page[field] != want {
+				t.Errorf("%s is %v, want %v", field, page[field], want)
+			}
+		}
+		if status, _, text := n.client.do("GET", "/api/connections?page=5&page_size=2", ""); status != 400 || !strings.Contains(text, "len: 6") {
+			t.Error(status, text)
+		}
+		if got := ports(n.client.as("ann").get("/api/connections")); !slices.Equal(got, []int{12, 22, 32}) {
+			t.Error("ann sees ", got)
+		}
+	}
+	nodes := map[string]bool{}
+	for _, item := range c.nodes[1].client.get("/api/connections?columns=node").([]any) {
+		if len(item.(map[string]any)) != 1 {
+			t.Error("columns: ", item)
+		}
+		nodes[item.(map[string]any)["node"].(string)] = true
+	}
+	if len(nodes) != 3 {
+		t.Error(nodes)
+	}
+	if consumers := c.nodes[2].client.get("/api/consumers").([]any); len(consumers) != 6 {
+		t.Error(len(consumers), " consumers")
+	}
+	if consumers := c.nodes[2].client.get("/api/consumers/shop").([]any); len(consumers) != 3 {
+		t.Error(len(consumers), " consumers of a virtual host")
+	}
+	if consumers := c.nodes[2].client.get("/api/consumers").([]any)[0].(map[string]any)["channel_details"].(map[string]any); consumers["node"] != "warren@a" {
+		t.Error(consumers)
+	}
+}
+
+// Of the items that come first each node tells no more than could be on the page, and is asked once.
+func TestAPageCostsAPage(t *testing.T) {
+	var brokers []*fake
+	for i := range 3 {
+		f := newFake()
+		for j := range 200 {
+			f.connect(1000*(i+1)+j, "guest", "/", "")
+		}
+		brokers = append(brokers, f)
+	}
+	c := cluster(t, brokers...)
+	before := c.asked.Load()
+	page := c.nodes[0].client.object("/api/connections?page=3&page_size=50")
+	if asked := c.asked.Load() - before; asked != 2 {
+		t.Error(asked, " questions")
+	}
+	if got := ports(page); len(got) != 50 || got[0] != 1100 || page["filtered_count"] != 600.0 || page["page_count"] != 12.0 {
+		t.Error(got, page["filtered_count"], page["page_count"])
+	}
+	r := reply{}
+	q := question{Method: "GET", Path: "/api/connections", Query: "page=3&page_size=50", User: User{"guest", []string{"administrator"}}, Rows: true, First: 150}
+	r = *c.nodes[1].api.do(&q)
+	if len(r.Rows) != 150 || r.Filtered != 200 || r.All != 200 {
+		t.Error(len(r.Rows), r.Filtered, r.All)
+	}
+}
+
+func TestWhoDoesNotAnswerIsLeftOut(t *testing.T) {
+	c := clients(t)
+	c.nodes[1].set(func() { c.nodes[1].silent = true })
+	c.nodes[2].set(func() { c.nodes[2].down = true })
+	before := c.asked.Load()
+	if got := ports(c.nodes[0].client.get("/api/connections")); !slices.Equal(got, []int{11, 12}) {
+		t.Error(got)
+	}
+	if asked := c.asked.Load() - before; asked != 1 {
+		t.Error("one that is down was asked: ", asked)
+	}
+	list := c.nodes[0].client.get("/api/nodes").([]any)
+	for i, want := range []bool{true, false, false} {
+		if node := list[i].(map[string]any); node["running"] != want || node["name"] != memberOf(uint64(i+1)) || want != (len(node) > 4) {
+			t.Errorf("%d: %v", i, node)
+		}
+	}
+	for _, name := range []string{"warren@b", "warren@c"} {
+		if node := c.nodes[0].client.object("/api/nodes/" + name); node["running"] != false || node["type"] != "disc" {
+			t.Error(node)
+		}
+		if status, _, _ := c.nodes[0].client.do("GET", "/api/healthchecks/node/"+name, ""); status != 503 {
+			t.Error(status)
+		}
+	}
+	if status, _, _ := c.nodes[0].client.do("GET", "/api/nodes/warren@d", ""); status != 404 {
+		t.Error(status)
+	}
+}
+
+func TestNodesShowThemselves(t *testing.T) {
+	c := clients(t)
+	c.nodes[1].broker.alarms = []Alarm{{"memory"}}
+	list := c.nodes[0].client.get("/api/nodes").([]any)
+	for i, n := range c.nodes {
+		node := list[i].(map[string]any)
+		if node["name"] != memberOf(n.number) || node["running"] != true || node["db_dir"] != n.api.DataDir || node["mem_alarm"] != (i == 1) || node["sockets_used"] != 2.0 {
+			t.Error(node)
+		}
+		one := c.nodes[0].client.object("/api/nodes/" + memberOf(n.number))
+		if one["db_dir"] != n.api.DataDir {
+			t.Error(one["name"], one["db_dir"])
+		}
+		if len(node["cluster_links"].([]any)) != 2 {
+			t.Error(node["cluster_links"])
+		}
+	}
+	if link := list[0].(map[string]any)["cluster_links"].([]any)[0].(map[string]any); link["name"] != "warren@b" || link["peer_addr"] != "10.0.0.2" || link["peer_port"] != 25672.0 {
+		t.Error(link)
+	}
+	if status, _, text := c.nodes[0].client.do("GET", "/api/nodes?columns=name", ""); strings.TrimSpace(text) != `[{"name":"warren@a"},{"name":"warren@b"},{"name":"warren@c"}]` {
+		t.Error(status, text)
+	}
+}
+
+func TestAConnectionIsFoundWhereverItIs(t *testing.T) {
+	c := clients(t)
+	first := c.nodes[0].client
+	const path, other = "/api/connections/127.0.0.1:21%20-%3E%20127.0.0.1:5672", "/api/connections/127.0.0.1:32%20-%3E%20127.0.0.1:5672"
+	if one := first.object(path); one["node"] != "warren@b" || one["peer_port"] != 21.0 {
+		t.Error(one)
+	}
+	if one := first.object("/api/channels/127.0.0.1:21%20-%3E%20127.0.0.1:5672%20(1)"); one["node"] != "warren@b" || len(one["consumer_details"].([]any)) != 1 {
+		t.Error(one)
+	}
+	if status, _, text := first.as("ann").do("GET", path, ""); status != 401 || !strings.Contains(text, "not authorised to access object") {
+		t.Error("somebody else's: ", status, text)
+	}
+	if status, _, _ := first.do("GET", "/api/connections/none", ""); status != 404 {
+		t.Error(status)
+	}
+	if status, _, text := first.do("DELETE", path, "", "X-Reason", "because"); status != 204 || text != "" {
+		t.Error(status, text)
+	}
+	if got, want := c.nodes[1].broker.closed, []string{"127.0.0.1:21 -> 127.0.0.1:5672: because"}; !slices.Equal(got, want) {
+		t.Error(got)
+	}
+	if status, _, _ := first.do("DELETE", path, ""); status != 404 {
+		t.Error("again: ", status)
+	}
+	if status, _, _ := first.as("ann").do("DELETE", other, ""); status != 204 || len(c.nodes[2].broker.closed) != 1 {
+		t.Error("her own: ", status, c.nodes[2].broker.closed)
+	}
+	if status, _, _ := first.do("DELETE", "/api/connections/username/ann", "", "X-Reason", "gone"); status != 204 || len(first.get("/api/connections/username/ann").([]any)) != 0 {
+		t.Error(status)
+	}
+	if got := c.nodes[1].broker.closed; len(got) != 2 || !strings.HasSuffix(got[1], ": gone") {
+		t.Error(got)
+	}
+}
+
+// spread is a cluster of three with queues that all nodes know: classic ones on a, b and c, and a quorum queue that b leads.
+func spread(t *testing.T) *mesh {
+	var brokers []*fake
+	members := []string{"warren@a", "warren@b", "warren@c"}
+	for i := range members {
+		f := newFake()
+		f.connect(11+10*i, "guest", "/", "on-b")
+		for j, home := range members {
+			q := Queue{ID: uint64(j + 1), VHost: "/", Name: "on-" + string('a'+byte(j)), Type: "classic", State: "running", Durable: true, Home: home, Capacity: -1}
+			if i == j {
+				q.Ready, q.Counts.Publish = uint64(10*(3-j)), 5
+			}
+			f.queues = append(f.queues, q)
+		}
+		f.queues = append(f.queues, Queue{ID: 4, VHost: "/", Name: "q", Type: "quorum", State: "running", Durable: true, Capacity: -1, Ready: 25,
+			Quorum: &QuorumQueue{Leader: "warren@b", Members: members, Online: members, DeliveryLimit: 20, DelayedRetry: "disabled", Slot: "3"}})
+		brokers = append(brokers, f)
+	}
+	c := cluster(t, brokers...)
+	for i, n := range c.nodes {
+		n.slots = []Slot{{Shard: 1, Name: "metadata", Leader: 1, Leads: 1, Term: 4, Members: []uint64{1, 2, 3}, Voting: true, Applied: 50, Digest: "d"},
+			{Shard: 19, Name: "3", Leader: 2, Leads: 2, Term: 7, Members: []uint64{1, 2, 3}, Voting: true, Applied: uint64(100 - i), Committed: 101, Queues: 1}}
+	}
+	return c
+}
+
+func TestQueuesAreToldOfByTheirHomes(t *testing.T) {
+	c := spread(t)
+	for _, n := range c.nodes {
+		for query, want := range map[string]string{
+			"?columns=name,messages,node": `[{"name":"on-a","node":"warren@a","messages":30},{"name":"on-b","node":"warren@b","messages":20},` +
+				`{"name":"on-c","node":"warren@c","messages":10},{"name":"q","node":"warren@b","messages":25}]`,
+			"?columns=name&sort=messages": `[{"name":"on-c"},{"name":"on-b"},{"name":"q"},{"name":"on-a"}]`,
+			"?columns=name,leader,online,members&page=2&page_size=3&name=.*&use_regex=true": `{"filtered_count":4,"total_count":4,"page":2,"page_size":3,"page_count":2,"items":[{"name":"q","leader":"warren@b",` +
+				`"members":["warren@a","warren@b","warren@c"],"online":["warren@a","warren@b","warren@c"]}],"item_count":1}`,
+			"?columns=name,consumer_details.consumer_tag,message_stats.publish&sort=name&page=2&page_size=1": `{"filtered_count":4,"total_count":4,"page":2,"page_size":1,"page_count":4,"items":[` +
+				`{"name":"on-b","message_stats":{"publish":5},"consumer_details":[{"consumer_tag":"ctag"},{"consumer_tag":"ctag"},{"consumer_tag":"ctag"}]}],"item_count":1}`,
+			"?disable_stats=true&enable_queue_totals=true&columns=name,messages_ready&sort=messages_ready": `[{"name":"on-c","messages_ready":10},{"name":"on-b","messages_ready":20},{"name":"q","messages_ready":25},{"name":"on-a","messages_ready":30}]`,
+		} {
+			if status, _, text := n.client.do("GET", "/api/queues/%2F"+query, ""); status != 200 || strings.TrimSpace(text) != want {
+				t.Errorf("node %d %s: %d\n%s\nwant\n%s", n.number, query, status, text, want)
+			}
+		}
+		for name, ready := range map[string]float64{"on-a": 30, "on-b": 20, "on-c": 10, "q": 25} {
+			one := n.client.object("/api/queues/%2F/" + name)
+			consumers := len(one["consumer_details"].([]any))
+			if one["messages_ready"] != ready || one["state"] != "running" || consumers != map[bool]int{true: 3}[name == "on-b"] {
+				t.Errorf("node %d: %v", n.number, one)
+			}
+		}
+		before := c.asked.Load()
+		for _, item := range n.client.get("/api/queues/detailed").([]any) {
+			if q := item.(map[string]any); q["name"] == "on-b" != (len(q["consumer_details"].([]any)) == 3) {
+				t.Error(q)
+			}
+		}
+		if asked := c.asked.Load() - before; asked != 2 {
+			t.Error(asked, " questions")
+		}
+	}
+	if status, _, _ := c.nodes[0].client.do("GET", "/api/queues/%2F/none", ""); status != 404 {
+		t.Error(status)
+	}
+}
+
+func TestAQueueWhoseHomeIsAway(t *testing.T) {
+	c := spread(t)
+	c.nodes[1].set(func() { c.nodes[1].down = true })
+	c.nodes[2].set(func() { c.nodes[2].silent = true })
+	for i := range c.nodes[0].broker.queues {
+		if u := c.nodes[0].broker.queues[i].Quorum; u != nil {
+			u.Online = []string{"warren@a"}
+		}
+	}
+	want := map[string]string{"on-a": "running", "on-b": "down", "on-c": "down", "q": "minority"}
+	got := map[string]string{}
+	for _, item := range c.nodes[0].client.get("/api/queues").([]any) {
+		q := item.(map[string]any)
+		got[q["name"].(string)] = q["state"].(string)
+		if one := c.nodes[0].client.object("/api/queues/%2F/" + q["name"].(string)); one["state"] != q["state"] || one["node"] != q["node"] {
+			t.Error(one)
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Error(got)
+	}
+	c.nodes[0].broker.queues[3].Quorum.Online = nil
+	if one := c.nodes[0].client.object("/api/queues/%2F/q"); one["state"] != "down" {
+		t.Error(one["state"])
+	}
+}
+
+// An argument of a client cannot stand where the consumers go.
+func TestConsumersGoWhereTheyBelong(t *testing.T) {
+	c := spread(t)
+	for _, n := range c.nodes {
+		n.broker.queues[1].Arguments = map[string]any{"consumer_details": []any{}}
+	}
+	one := c.nodes[0].client.object("/api/queues/%2F/on-b")
+	if len(one["arguments"].(map[string]any)["consumer_details"].([]any)) != 0 || len(one["consumer_details"].([]any)) != 3 {
+		t.Error(one)
+	}
+}
+
+func TestDeclareOnAnotherNode(t *testing.T) {
+	c := spread(t)
+	status, _, text := c.nodes[0].client.do("PUT", "/api/queues/%2F/new", `{"durable":true,"arguments":{"x-max-length":5},"node":"warren@c"}`)
+	if status != 201 {
+		t.Fatal(status, text)
+	}
+	var q Queue
+	if !c.nodes[2].broker.Queue("/", "new", &q) || q.Arguments["x-max-length"] != int64(5) || c.nodes[0].broker.Queue("/", "new", &q) {
+		t.Error(q)
+	}
+	if status, _, text := c.nodes[0].client.do("PUT", "/api/queues/%2F/new", `{"node":"warren@d"}`); status != 400 || !strings.Contains(text, "not a cluster member") {
+		t.Error(status, text)
+	}
+}
+
+func TestAnOverviewAddsUp(t *testing.T) {
+	c := spread(t)
+	for i, n := range c.nodes {
+		n.broker.totals.Queues = 4
+		n.broker.counts.Received, n.broker.counts.ConnectionsOpened = uint64(10+i), uint64(i)
+		n.broker.counts.Delivery = []TypeCounts{{Type: "classic", QueueCounts: QueueCounts{Deliver: 2}}}
+	}
+	c.nodes[0].broker.counts.Received = 0 // nothing has happened on it
+	c.nodes[0].broker.counts.Delivery = nil
+	v := c.nodes[0].client.object("/api/overview")
+	at := func(path ...string) any {
+		var at any = v
+		for _, p := range path {
+			at = at.(map[string]any)[p]
+		}
+		return at
+	}
+	for _, one := range []struct {
+		got  any
+		want float64
+	}{
+		{at("object_totals", "connections"), 3}, {at("object_totals", "channels"), 3}, {at("object_totals", "consumers"), 3}, {at("object_totals", "queues"), 4},
+		{at("message_stats", "publish"), 23}, {at("message_stats", "deliver"), 4}, {at("message_stats", "publish_details", "rate"), 0},
+		{at("churn_rates", "connection_created"), 3},
+	} {
+		if one.got != one.want {
+			t.Errorf("%v, want %v", one.got, one.want)
+		}
+	}
+	if n := len(at("listeners").([]any)); n != 3 || at("node") != "warren@a" {
+		t.Error(n, at("node"))
+	}
+	if _, has := c.nodes[0].client.as("ann").object("/api/overview")["listeners"]; has {
+		t.Error("ann sees listeners")
+	}
+}
+
+func TestMessagesOfAVirtualHostAddUp(t *testing.T) {
+	c := spread(t)
+	for i, n := range c.nodes {
+		n.broker.vhosts[0].Ready, n.broker.vhosts[0].Unacked = uint64(i+1), 1
+	}
+	c.nodes[2].set(func() { c.nodes[2].silent = true })
+	want := map[string]any{"warren@a": "running", "warren@b": "running", "warren@c": "nodedown"}
+	one := c.nodes[0].client.object("/api/vhosts/%2F")
+	if one["messages"] != 5.0 || one["messages_ready"] != 3.0 || one["messages_unacknowledged"] != 2.0 || !reflect.DeepEqual(one["cluster_state"], want) {
+		t.Error(one)
+	}
+	if list := c.nodes[1].client.get("/api/vhosts?sort=messages&sort_reverse=true&columns=name,messages").([]any); !reflect.DeepEqual(list[0], map[string]any{"name": "/", "messages": 5.0}) {
+		t.Error(list)
+	}
+	if list := c.nodes[1].client.as("ann").get("/api/vhosts").([]any); len(list) != 1 {
+		t.Error("ann sees ", list)
+	}
+}
+
+func TestRatesAddUp(t *testing.T) {
+	into, from := figures{Churn: churnView{ChannelClosedDetails: details{0.1}}}, figures{Churn: churnView{ChannelClosedDetails: details{0.2}}, Publish: new(uint64)}
+	addUp(reflect.ValueOf(&into).Elem(), reflect.ValueOf(from))
+	if into.Churn.ChannelClosedDetails.Rate != 0.3 || into.Publish == nil {
+		t.Error(into)
+	}
+}
+
+func TestChecksOfACluster(t *testing.T) {
+	c := spread(t)
+	first := c.nodes[0].client
+	check := func(name string, want int, has string) {
+		t.Helper()
+		if status, _, text := first.do("GET", "/api/health/checks/"+name, ""); status != want || !strings.Contains(text, has) {
+			t.Error(name, status, text)
+		}
+	}
+	check("alarms", 200, "ok")
+	check("node-is-quorum-critical", 200, "ok")
+	c.nodes[1].broker.alarms = []Alarm{{"disk"}}
+	check("alarms", 503, `{"alarms":[{"node":"warren@b","resource":"disk"}],"reason":"There are alarms in effect in the cluster"`)
+	check("local-alarms", 200, "ok")
+	check("quorum-queues-without-elected-leaders/all-vhosts", 200, "ok")
+	u := c.nodes[0].broker.queues[3].Quorum
+	u.Online = []string{"warren@a", "warren@b"}
+	check("node-is-quorum-critical", 503, `"queues":[{"name":"q","readable_name":"queue 'q' in vhost '/'","virtual_host":"/","type":"rabbit_quorum_queue"}]`)
+	u.Leader = ""
+	check("quorum-queues-without-elected-leaders/all-vhosts", 503, `"reason":"Detected quorum queues without an elected leader"`)
+	check("quorum-queues-without-elected-leaders/vhost/%2F/pattern/%5Eq", 503, `"name":"q"`)
+	check("quorum-queues-without-elected-leaders/vhost/%2F/pattern/other", 200, "ok")
+	check("quorum-queues-without-elected-leaders/vhost/%2F/pattern/%28", 400, "regular expression")
+}
+
+// An answer too large for one message comes in parts, and nothing of it is left.
+func TestLargeAnswers(t *testing.T) {
+	a, b := newFake(), newFake()
+	x := uint64(1)
+	for i := range 450 {
+		name := fmt.Sprintf("127.0.0.1:%d -> 127.0.0.1:5672", i)
+		var noise []byte // which cannot be zipped
+		for range 2000 {
+			x ^= x << 13
+			x ^= x >> 7
+			x ^= x << 17
+			noise = append(noise, "0123456789abcdefghijklmnopqrstuvwxyz"[x%36])
+		}
+		b.connections = append(b.connections, Connection{Name: name, User: "guest", VHost: "/", State: "running", ClientProperties: map[string]any{"noise": string(noise)}})
+	}
+	c := cluster(t, a, b)
+	list := c.nodes[0].client.get("/api/connections").([]any)
+	if c.asked.Load() < 2 {
+		t.Fatal("it came in one part")
+	}
+	if len(list) != 450 || list[17].(map[string]any)["client_properties"].(map[string]any)["noise"] == nil {
+		t.Error(len(list))
+	}
+	if k := &c.nodes[1].api.kept; len(k.answers) != 0 || k.octets != 0 {
+		t.Error("kept: ", len(k.answers), k.octets)
+	}
+	if c.nodes[1].api.Answer([]byte{askPart, 0, 0, 0, 0, 0, 0, 0, 9, 0, 0, 0, 1}) != nil {
+		t.Error("an answer that nobody kept")
+	}
+}
+
+func TestAnswersAreNotKeptForEver(t *testing.T) {
+	var k keptAnswers
+	now := time.Now()
+	old := k.keep([][]byte{{1}, {2}}, 2, now)
+	id := k.keep([][]byte{{3}, {4}}, 2, now.Add(keepTime+time.Second))
+	if k.part(old, 1) != nil || len(k.part(id, 1)) != 1 || k.octets != 0 {
+		t.Error("time: ", k.answers, k.octets)
+	}
+	for range 5 {
+		k.keep([][]byte{nil, nil}, maxKept/2, now)
+	}
+	if len(k.answers) != 2 || k.octets != maxKept {
+		t.Error("room: ", len(k.answers), k.octets)
+	}
+}
+
+func TestWhatIsNoQuestion(t *testing.T) {
+	c := clients(t)
+	for _, text := range []string{"", "\x00", "\x00{", "\x01", "\x02{}", "\x00{\"method\":\"GET\",\"path\":\"no path\"}", "\x00{\"method\":\"GET\",\"path\":\"/api/none\"}"} {
+		answer := c.nodes[0].api.Answer([]byte(text))
+		if len(answer) < 2 || answer[0] != 0 || !strings.Contains(string(answer), `"status":40`) {
+			t.Errorf("%q: %q", text, answer)
+		}
+	}
+}
+
+func TestReplicasOfAQuorumQueue(t *testing.T) {
+	c := spread(t)
+	first := c.nodes[0].client
+	c.nodes[2].set(func() { c.nodes[2].silent = true })
+	want := `[{"Node Name":"warren@a","Raft State":"follower","Membership":"voter","Last Log Index":"","Last Written":"","Last Applied":100,"Commit Index":101,"Snapshot Index":"","Term":7,"Machine Version":1},` +
+		`{"Node Name":"warren@b","Raft State":"leader","Membership":"voter","Last Log Index":"","Last Written":"","Last Applied":99,"Commit Index":101,"Snapshot Index":"","Term":7,"Machine Version":1},` +
+		`{"Node Name":"warren@c","Raft State":"noproc","Membership":"","Last Log Index":"","Last Written":"","Last Applied":"","Commit Index":"","Snapshot Index":"","Term":"","Machine Version":""}]`
+	if status, _, text := first.do("GET", "/api/queues/quorum/%2F/q/status", ""); status != 200 || strings.TrimSpace(text) != want {
+		t.Errorf("%d\n%s\nwant\n%s", status, text, want)
+	}
+	for _, one := range []struct {
+		method, path, body string
+		status             int
+		text               string
+		deeds              []string
+	}{
+		{"GET", "queues/quorum/%2F/on-a/status", "", 400, "not a quorum queue", nil},
+		{"GET", "queues/quorum/%2F/none/status", "", 404, "", nil},
+		{"POST", "queues/quorum/replicas/on/warren@b/grow", `{"strategy":"all","vhost_pattern":".*","queue_pattern":".*"}`, 204, "", []string{"grow warren@b"}},
+		{"POST", "queues/quorum/replicas/on/warren@d/grow", `{"strategy":"all"}`, 400, "not a cluster member", nil},
+		{"POST", "queues/quorum/replicas/on/warren@b/grow", `{"strategy":"odd"}`, 400, "strategy", nil},
+		{"POST", "queues/quorum/%2F/q/replicas/add", `{"node":"warren@b"}`, 204, "", []string{"grow warren@b"}},
+		{"POST", "queues/quorum/%2F/q/replicas/add", `{}`, 400, "node", nil},
+		{"DELETE", "queues/quorum/%2F/q/replicas/delete", `{"node":"warren@b"}`, 405, "warren cluster forget", nil},
+		{"DELETE", "queues/quorum/replicas/on/warren@b/shrink", "", 405, "warren cluster forget", nil},
+		{"DELETE", "queues/quorum/replicas/on/warren@d/shrink", "", 202, "", nil},
+		{"PUT", "warren/queues/%2F/q/leader", `{"node":"warren@c"}`, 204, "", []string{"transfer / q warren@c"}},
+		{"PUT", "warren/queues/%2F/q/leader", `{"node":"warren@d"}`, 400, "not a cluster member", nil},
+		{"PUT", "warren/queues/%2F/on-a/leader", `{"node":"warren@c"}`, 400, "not a quorum queue", nil},
+		{"POST", "rebalance/queues", "", 204, "", []string{"rebalance"}},
+		{"DELETE", "warren/cluster/warren@c", "", 204, "", []string{"forget warren@c false"}},
+		{"DELETE", "warren/cluster/warren@c?force=true", "", 204, "", []string{"forget warren@c true"}},
+		{"DELETE", "warren/cluster/warren@d", "", 404, "", nil},
+		{"DELETE", "warren/cluster/warren@a", "", 400, "ask another", nil},
+	} {
+		before := len(c.nodes[0].done())
+		status, _, text := first.do(one.method, "/api/"+one.path, one.body)
+		if got := c.nodes[0].done()[before:]; status != one.status || !strings.Contains(text, one.text) || !slices.Equal(got, one.deeds) {
+			t.Errorf("%s %s: %d %s %v", one.method, one.path, status, text, got)
+		}
+		if status, _, _ := first.as("mon").do(one.method, "/api/"+one.path, one.body); one.method != "GET" && status != 401 {
+			t.Errorf("%s %s by one who may not: %d", one.method, one.path, status)
+		}
+	}
+	if got := c.nodes[1].done(); !slices.Equal(got, []string{"rebalance"}) {
+		t.Error("the second did ", got)
+	}
+	c.nodes[0].set(func() { c.nodes[0].fault = &Refusal{406, "it is up"} })
+	if status, _, text := first.do("DELETE", "/api/warren/cluster/warren@c", ""); status != 400 || !strings.Contains(text, "it is up") {
+		t.Error(status, text)
+	}
+}
+
+func TestAClusterIsShown(t *testing.T) {
+	c := spread(t)
+	c.nodes[1].broker.alarms = []Alarm{{"disk"}}
+	c.nodes[2].set(func() { c.nodes[2].down = true })
+	v := c.nodes[0].client.object("/api/warren/cluster")
+	members, links, slots := v["members"].([]any), v["links"].([]any), v["slots"].([]any)
+	if len(members) != 3 || len(links) != 8 || len(slots) != 2 || v["name"] != "three" || v["node"] != "warren@a" {
+		t.Fatal(v)
+	}
+	for i, want := range []string{
+		"map[address:10.0.0.1:25672 alarms:[] answers:true boot:3 name:warren@a number:1 protocol:[1 1] since:2023-11-14T22:13:20Z up:true version:0.1.0]",
+		"map[address:10.0.0.2:25672 alarms:[disk] answers:true boot:3 name:warren@b number:2 protocol:[1 1] since:2023-11-14T22:13:20Z up:true version:0.1.0]",
+		"map[address:10.0.0.3:25672 alarms:[] answers:false boot:3 name:warren@c number:3 protocol:[1 1] since:2023-11-14T22:13:20Z up:false]",
+	} {
+		if got := fmt.Sprint(members[i]); got != want {
+			t.Errorf("%s\nwant\n%s", got, want)
+		}
+	}
+	want := "map[leader:warren@b leads:warren@b members:[warren@a warren@b warren@c] name:3 online:[warren@a warren@b] queues:1 " +
+		"replicas:[map[applied:100 committed:101 leader:warren@b node:warren@a term:7 voting:true] map[applied:99 committed:101 leader:warren@b node:warren@b term:7 voting:true]] shard:19 term:7]"
+	if got := fmt.Sprint(slots[1]); got != want {
+		t.Errorf("%s\nwant\n%s", got, want)
+	}
+	if slots[0].(map[string]any)["name"] != "metadata" || links[0].(map[string]any)["peer"] != "warren@b" || links[4].(map[string]any)["node"] != "warren@b" {
+		t.Error(slots[0], links)
+	}
+	if status, _, _ := c.nodes[0].client.as("ann").do("GET", "/api/warren/cluster", ""); status != 401 {
+		t.Error(status)
+	}
+	alone := serve(t, newFake()).object("/api/warren/cluster")
+	if got := alone["members"].([]any)[0].(map[string]any); got["name"] != "warren@test" || got["answers"] != true || len(alone["slots"].([]any)) != 0 {
+		t.Error(alone)
+	}
+}
+
+// Whoever knows of a later term knows better who leads.
+func TestTheLatestTermSaysWhoLeads(t *testing.T) {
+	c := spread(t)
+	c.nodes[0].slots = []Slot{{Shard: 19, Name: "3", Leader: 1, Term: 7, Members: []uint64{1, 2, 3}}}
+	c.nodes[1].slots = []Slot{{Shard: 19, Name: "3", Leader: 0, Term: 8, Members: []uint64{1, 2, 3}}}
+	c.nodes[2].slots = []Slot{{Shard: 19, Name: "3", Leader: 3, Term: 8, Members: []uint64{1, 2, 3}}}
+	slot := c.nodes[0].client.object("/api/warren/cluster")["slots"].([]any)[0].(map[string]any)
+	if slot["leader"] != "warren@c" || slot["term"] != 8.0 {
+		t.Error(slot)
+	}
+}
+
+func TestMetricsOfACluster(t *testing.T) {
+	c := spread(t)
+	c.nodes[2].set(func() { c.nodes[2].down = true })
+	scrape := func(n *meshNode, path string) string {
+		w := httptest.NewRecorder()
+		n.api.Metrics().ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		return w.Body.String()
+	}
+	for i, n := range c.nodes[:2] {
+		n.broker.totals.Led = uint64(2 + i)
+		text := scrape(n, "/metrics")
+		for _, want := range []string{"rabbitmq_unreachable_cluster_peers_count 1", fmt.Sprintf("rabbitmq_queues %d", 2+i), `warren_cluster_member_up{member="warren@c"} 0`,
+			`erlang_vm_dist_node_state{peer="` + memberOf(uint64(2-i)) + `"} 3`, `warren_slot_leader{slot="3"} ` + fmt.Sprint(i), `warren_slot_has_leader{slot="3"} 1`,
+			`warren_slot_term_total{slot="3"} 7`, fmt.Sprintf(`warren_slot_applied_index{slot="3"} %d`, 100-i), `warren_link_connected{peer="warren@c",class="bulk"} 0`,
+			`rabbitmq_node="` + memberOf(n.number) + `"`} {
+			if !strings.Contains(text, want+"\n") && !strings.Contains(text, want+",") {
+				t.Errorf("node %d has no %s", n.number, want)
+			}
+		}
+	}
+	// Each queue has its numbers on one node, and each replica is there.
+	for i, want := range [][]string{{"on-a"}, {"on-b", "q"}, {"on-c"}} {
+		text := scrape(c.nodes[i], "/metrics/per-object")
+		var got []string
+		for line := range strings.Lines(text) {
+			if name, found := strings.CutPrefix(line, `rabbitmq_queue_messages_ready{vhost="/",queue="`); found {
+				got = append(got, name[:strings.IndexByte(name, '"')])
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("node %d has %v", i+1, got)
+		}
+		membership := map[bool]string{true: "leader", false: "follower"}[i == 1]
+		for _, want := range []string{`rabbitmq_queue_info{vhost="/",queue="q",queue_type="rabbit_quorum_queue",membership="` + membership + `"} 1`,
+			`rabbitmq_raft_term{vhost="/",queue="q"} 7`, `rabbitmq_raft_commit_index{vhost="/",queue="q"} 101`, fmt.Sprintf(`rabbitmq_raft_last_applied{vhost="/",queue="q"} %d`, 100-i)} {
+			if !strings.Contains(text, want+"\n") {
+				t.Errorf("node %d has no %s", i+1, want)
+			}
+		}
+		if strings.Contains(text, "rabbitmq_raft_snapshot_index") || strings.Contains(text, `rabbitmq_raft_term{vhost="/",queue="on`) {
+			t.Error("it has what is not known")
+		}
+		if text := scrape(c.nodes[i], "/metrics/detailed?family=ra_metrics"); !strings.Contains(text, `rabbitmq_detailed_raft_term{vhost="/",queue="q"} 7`) {
+			t.Error(text)
+		}
+	}
+}

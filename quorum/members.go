@@ -1,0 +1,483 @@
+package quorum
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lni/dragonboat/v4"
+	"github.com/lni/dragonboat/v4/raftio"
+
+	"github.com/warrenmq/warren/storage"
+)
+
+const (
+	// changeTimeout is how long a change of a slot's members may take before it is tried again.
+	changeTimeout = 5 * time.Second
+	// changePause is how long it rests in between, and between two looks at how far a new member is.
+	changePause = 50 * time.Millisecond
+	// handOverPatience is how long a stop waits for others to lead.
+	handOverPatience = time.Second
+)
+
+// down is the starts of a node, up to one, that are known to have ended.
+type down struct{ node, boot uint64 }
+
+// SlotStatus is one slot as this node sees it.
+type SlotStatus struct {
+	Slot    int
+	Leader  uint64   // number of the member that leads, 0: none is known to
+	Term    uint64   // of the leader
+	Members []uint64 // that have a vote, ascending
+	Voting  bool     // this node has one
+	Applied uint64   // index of the last entry applied here
+	Leads   uint64   // the member that carries out what is done once; it follows Leader a moment later
+}
+
+// listener passes on who leads. The Raft engine calls it on one goroutine for all shards.
+type listener struct{ h *Host }
+
+func (l listener) LeaderUpdated(info raftio.LeaderInfo) {
+	l.h.mu.Lock()
+	f := l.h.listeners[info.ShardID]
+	l.h.mu.Unlock()
+	if f != nil {
+		f(info)
+	}
+}
+
+// watch has f told of each change of the leader of a shard. f must not wait. It is called before the replica is started.
+func (h *Host) watch(shard uint64, f func(raftio.LeaderInfo)) {
+	h.mu.Lock()
+	h.listeners[shard] = f
+	h.mu.Unlock()
+}
+
+// election is after how many ticks without a leader this node's replicas call for an election.
+func (h *Host) election() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.o.Clustered {
+		return electionTicks
+	}
+	return aloneElection
+}
+
+// errNoEngine is that nothing has called for the Raft engine yet.
+var errNoEngine = errors.New("quorum: the Raft engine is not open")
+
+// raft is the Raft engine, once it is open.
+func (h *Host) raft() (*dragonboat.NodeHost, error) {
+	h.mu.Lock()
+	opening := h.opening
+	h.mu.Unlock()
+	if opening == nil {
+		return nil, errNoEngine
+	}
+	<-opening
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.err != nil {
+		return nil, h.err
+	}
+	if h.engine == nil || h.closed {
+		return nil, errNoEngine
+	}
+	return h.engine, nil
+}
+
+// Boot is the number of this start, which batches of this node carry.
+func (h *Host) Boot() uint64 { return h.boot }
+
+// ClusterID is the number under which the Raft engines of all members know each other, 0 before there is one.
+func (h *Host) ClusterID() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.o.ClusterID
+}
+
+// SlotCount is how many slots there are, 0 before they are made.
+func (h *Host) SlotCount() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.slots)
+}
+
+// Cluster makes this node one of a cluster, with a number of its own, never given out before, and the ClusterID of the
+// others; 0 is its own. The Raft engine is opened if it is not, and the replicas of a node that was alone go on with the
+// timings that several members need. A node that has slots or an engine keeps its number and its ClusterID.
+func (h *Host) Cluster(node, clusterID uint64) error {
+	if node == 0 || node > maxUint32 {
+		return fmt.Errorf("quorum: %d is no number of a member", node)
+	}
+	h.mu.Lock()
+	opening := h.opening
+	h.mu.Unlock()
+	if opening != nil {
+		<-opening
+	}
+	h.building.Lock()
+	h.mu.Lock()
+	was := h.o
+	has := h.opening != nil
+	if h.err != nil {
+		defer h.mu.Unlock()
+		defer h.building.Unlock()
+		return h.err
+	}
+	if has && (node != was.Node || clusterID != 0 && clusterID != was.ClusterID) {
+		defer h.mu.Unlock()
+		defer h.building.Unlock()
+		return fmt.Errorf("quorum: this is member %d of cluster %x, and cannot become %d of %x", was.Node, was.ClusterID, node, clusterID)
+	}
+	h.o.Node, h.o.Clustered = node, true
+	if clusterID != 0 {
+		h.o.ClusterID = clusterID
+	}
+	if node != was.Node {
+		h.complete = false
+	}
+	engine, slots := h.engine, h.slots
+	if !has {
+		h.opening = make(chan struct{})
+	}
+	h.mu.Unlock()
+	if !has {
+		h.building.Unlock()
+		h.start()
+		return h.err
+	}
+	defer h.building.Unlock()
+	if was.Clustered {
+		return nil
+	}
+	for _, s := range slots {
+		s.clustered(true)
+		if err := engine.StopShard(shardOf(s.number)); err != nil {
+			return fmt.Errorf("slot %d: %w", s.number, err)
+		}
+	}
+	return h.startReplicas(engine)
+}
+
+// MakeSlots makes the slots of a cluster. Every member does it, with the same arguments. It returns when they take commands,
+// though they may not lead yet, and does nothing if they are there.
+func (h *Host) MakeSlots(n int, members []uint64) error {
+	if !slices.Contains(members, h.o.Node) {
+		return fmt.Errorf("quorum: slots of the members %d, and this is %d", members, h.o.Node)
+	}
+	return h.makeSlots(n, members)
+}
+
+// JoinSlots makes this node's replicas of slots that others have. They wait until AddMember has been called with this node's
+// number. It does nothing if they are there.
+func (h *Host) JoinSlots(n int) error { return h.makeSlots(n, nil) }
+
+func (h *Host) makeSlots(n int, members []uint64) error {
+	engine, err := h.raft()
+	if err != nil {
+		return err
+	}
+	h.building.Lock()
+	defer h.building.Unlock()
+	if have := h.SlotCount(); have == n {
+		return nil
+	} else if have > 0 || n < 1 || n > 1<<16-1 {
+		return fmt.Errorf("quorum: there are %d slots, and cannot be %d", have, n)
+	}
+	list := []byte{}
+	for _, m := range members {
+		list = binary.AppendUvarint(list, m)
+	}
+	var batch storage.Batch
+	batch.Set(keyMembers, list)
+	batch.Set(keySlots, binary.LittleEndian.AppendUint64(nil, uint64(n)))
+	if err := h.o.DB.Commit(&batch, true); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	h.members = members
+	h.make(n)
+	h.mu.Unlock()
+	for _, s := range h.slots {
+		if _, err := s.machine.load(); err != nil {
+			return err
+		}
+	}
+	return h.startReplicas(engine)
+}
+
+// Down says that the starts of a node up to one, or, with 0, up to the last that the slots know, have ended: what their
+// consumers hold returns. Every member is told; who leads acts on it, or comes to lead.
+func (h *Host) Down(node, boot uint64) {
+	h.mu.Lock()
+	slots := slices.Clone(h.slots)
+	h.mu.Unlock()
+	if boot == 0 {
+		for _, s := range slots {
+			m := s.machine
+			m.mu.Lock()
+			if _, o := m.origins.find(node); o != nil {
+				boot = max(boot, o.boot)
+			}
+			m.mu.Unlock()
+		}
+	}
+	h.mu.Lock()
+	h.downs[node] = boot
+	h.mu.Unlock()
+	for _, s := range slots {
+		if leader, _ := s.raftLeader(); leader == s.machine.node {
+			s.end(down{node, boot})
+		}
+	}
+}
+
+// Up says that a node is there, or there again.
+func (h *Host) Up(node, _ uint64) {
+	h.mu.Lock()
+	delete(h.downs, node)
+	h.mu.Unlock()
+}
+
+func (h *Host) whoIsDown() (list []down) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for node, boot := range h.downs {
+		list = append(list, down{node, boot})
+	}
+	return list
+}
+
+// Slots are the slots as this node sees them.
+func (h *Host) Slots() []SlotStatus {
+	engine, err := h.raft()
+	if err != nil {
+		return nil
+	}
+	h.mu.Lock()
+	slots := slices.Clone(h.slots)
+	h.mu.Unlock()
+	info := engine.GetNodeHostInfo(dragonboat.NodeHostInfoOption{SkipLogInfo: true})
+	list := make([]SlotStatus, len(slots))
+	for i, s := range slots {
+		x := &list[i]
+		x.Slot = i
+		x.Leader, x.Term = s.raftLeader()
+		m := s.machine
+		m.mu.Lock()
+		x.Applied, x.Leads = m.applied, m.leads.node
+		m.mu.Unlock()
+		if info == nil {
+			continue
+		}
+		for j := range info.ShardInfoList {
+			shard := &info.ShardInfoList[j]
+			if shard.ShardID != shardOf(s.number) {
+				continue
+			}
+			for n := range shard.Replicas {
+				x.Members = append(x.Members, n)
+			}
+			slices.Sort(x.Members)
+			x.Voting = slices.Contains(x.Members, m.node)
+		}
+	}
+	return list
+}
+
+// AddMember adds a member to every slot: without a vote first, and with one when it has caught up. Its node must be running,
+// and have called JoinSlots before long. It may be called on any member, on one at a time, and again after an error, which
+// is that of ctx or one that does not pass.
+func (h *Host) AddMember(ctx context.Context, number uint64) error {
+	return h.change(ctx, number, func(ctx context.Context, engine *dragonboat.NodeHost, s *slot, m *dragonboat.Membership) (bool, error) {
+		shard := shardOf(s.number)
+		if _, ok := m.Nodes[number]; ok {
+			return true, nil
+		}
+		if _, removed := m.Removed[number]; removed {
+			return false, fmt.Errorf("%w: member %d was removed, and cannot come back under its number", errNever, number)
+		}
+		if _, ok := m.NonVotings[number]; !ok {
+			return false, engine.SyncRequestAddNonVoting(ctx, shard, number, address(number), m.ConfigChangeID)
+		}
+		if !s.caughtUp(number) {
+			return false, nil
+		}
+		return false, engine.SyncRequestAddReplica(ctx, shard, number, address(number), m.ConfigChangeID)
+	})
+}
+
+// caughtUp reports whether a node that joins has applied here what was in the log when it came.
+func (s *slot) caughtUp(node uint64) bool {
+	m := s.machine
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	_, o := m.origins.find(node)
+	return o != nil && o.last > 1
+}
+
+// RemoveMember takes a member out of every slot, for ever. It is called on another one than that.
+func (h *Host) RemoveMember(ctx context.Context, number uint64) error {
+	if number == h.o.Node {
+		return errors.New("quorum: a member cannot remove itself")
+	}
+	return h.change(ctx, number, func(ctx context.Context, engine *dragonboat.NodeHost, s *slot, m *dragonboat.Membership) (bool, error) {
+		_, votes := m.Nodes[number]
+		_, listens := m.NonVotings[number]
+		if !votes && !listens {
+			return true, nil
+		}
+		if leader, _ := s.raftLeader(); leader == number {
+			return false, engine.RequestLeaderTransfer(shardOf(s.number), h.o.Node)
+		}
+		return false, engine.SyncRequestDeleteReplica(ctx, shardOf(s.number), number, m.ConfigChangeID)
+	})
+}
+
+// errNever is what errors wrap that trying again does not help against.
+var errNever = errors.New("quorum")
+
+// change takes one step after the other for each slot, until it says that it is done.
+func (h *Host) change(ctx context.Context, number uint64, step func(context.Context, *dragonboat.NodeHost, *slot, *dragonboat.Membership) (bool, error)) error {
+	engine, err := h.raft()
+	if err != nil {
+		return err
+	}
+	h.mu.Lock()
+	slots := slices.Clone(h.slots)
+	h.mu.Unlock()
+	for _, s := range slots {
+		for done := false; !done; {
+			err := func() error {
+				ctx, cancel := context.WithTimeout(ctx, changeTimeout)
+				defer cancel()
+				m, err := engine.SyncGetShardMembership(ctx, shardOf(s.number))
+				if err == nil {
+					done, err = step(ctx, engine, s, m)
+				}
+				return err
+			}()
+			if done {
+				break
+			}
+			if errors.Is(err, errNever) {
+				return fmt.Errorf("slot %d: %w", s.number, err)
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("slot %d, member %d: %w", s.number, number, errors.Join(ctx.Err(), err))
+			case <-time.After(changePause):
+			}
+		}
+	}
+	return nil
+}
+
+// handOver has others lead what this node leads, where there are any, before it stops.
+func (h *Host) handOver(slots []*slot) {
+	h.mu.Lock()
+	alone := !h.o.Clustered
+	h.mu.Unlock()
+	if alone {
+		return
+	}
+	status := h.Slots()
+	for begun := time.Now(); time.Since(begun) < handOverPatience; time.Sleep(tick * time.Millisecond / 10) {
+		led := false
+		for i, s := range slots {
+			leader, _ := s.raftLeader()
+			if leader != s.machine.node || i >= len(status) {
+				continue
+			}
+			h.mu.Lock()
+			to := uint64(0)
+			for _, m := range status[i].Members {
+				if _, down := h.downs[m]; !down && m != leader {
+					to = m
+				}
+			}
+			h.mu.Unlock()
+			if to != 0 {
+				led = true
+				_ = s.replica.Load().host.RequestLeaderTransfer(shardOf(s.number), to) // or it happens by an election
+			}
+		}
+		if !led {
+			return
+		}
+	}
+}
+
+// TransferLeader has another member lead a slot, if it can; nil says only that it was asked for.
+func (h *Host) TransferLeader(slot int, number uint64) error {
+	engine, err := h.raft()
+	if err != nil {
+		return err
+	}
+	if slot < 0 || slot >= h.SlotCount() {
+		return fmt.Errorf("quorum: there is no slot %d", slot)
+	}
+	return engine.RequestLeaderTransfer(shardOf(uint16(slot)), number)
+}
+
+// Rebalance hands on slots that this node leads while others that are up lead fewer. When every member has done it, and what it
+// asked for has happened, leaders are spread evenly.
+func (h *Host) Rebalance() error {
+	slots := h.Slots()
+	h.mu.Lock()
+	node := h.o.Node
+	leads := map[uint64]int{}
+	for _, s := range slots {
+		for _, m := range s.Members {
+			if _, down := h.downs[m]; !down {
+				leads[m] += 0
+			}
+		}
+	}
+	h.mu.Unlock()
+	for _, s := range slots {
+		if _, up := leads[s.Leader]; up {
+			leads[s.Leader]++
+		}
+	}
+	var errs []error
+	for _, s := range slots {
+		if s.Leader != node {
+			continue
+		}
+		to := uint64(0)
+		for _, m := range s.Members {
+			if n, up := leads[m]; up && (to == 0 || n < leads[to]) {
+				to = m
+			}
+		}
+		if to != 0 && leads[to]+1 < leads[node] {
+			leads[to]++
+			leads[node]--
+			if err := h.TransferLeader(s.Slot, to); !dragonboat.IsTempError(err) { // busy with the last one
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Leader is the number of the member that leads the queue's slot, 0 if none is known to.
+func (q *Queue) Leader() uint64 {
+	leader, _ := q.slot.raftLeader()
+	return leader
+}
+
+// Members are the members of the queue's slot that have a vote, ascending.
+func (q *Queue) Members() []uint64 {
+	for _, s := range q.host.Slots() {
+		if s.Slot == int(q.slot.number) {
+			return s.Members
+		}
+	}
+	return nil
+}
