@@ -211,6 +211,11 @@ func (m *Meta) RemoveMember(ctx context.Context, number uint64) error {
 
 func (m *Meta) change(ctx context.Context, number uint64, add bool) error {
 	return m.again(ctx, func(once context.Context) error {
+		// An attempt whose answer was lost may have been applied. The second member of two starts only when it is told so: until then
+		// nothing that takes a majority can tell.
+		if add && m.applied(number) {
+			return nil
+		}
 		members, err := m.membership(once)
 		if err != nil {
 			return err
@@ -223,6 +228,18 @@ func (m *Meta) change(ctx context.Context, number uint64, add bool) error {
 		}
 		return m.host.SyncRequestDeleteReplica(once, metaShard, number, members.ConfigChangeID)
 	})
+}
+
+// applied reports whether a member has a vote, as this replica knows.
+func (m *Meta) applied(number uint64) bool {
+	info := m.host.GetNodeHostInfo(dragonboat.NodeHostInfoOption{SkipLogInfo: true})
+	for i := range info.ShardInfoList {
+		if x := &info.ShardInfoList[i]; x.ShardID == metaShard {
+			_, is := x.Replicas[number]
+			return is
+		}
+	}
+	return false
 }
 
 // Leader is the number of the member that leads, as far as this one knows.
