@@ -20,6 +20,7 @@ type options struct {
 	seed     uint64
 	duration time.Duration
 	verbose  bool
+	only     string // kind of fault
 }
 
 // result is what a drill found.
@@ -37,14 +38,14 @@ type result struct {
 func drill(ctx context.Context, c *cluster, h *history, o options) (r result) {
 	start := time.Now()
 	check := newChecker(h)
-	l := load{h: h, seed: o.seed, topology: topology{there: map[string]bool{}}}
+	l := load{h: h, seed: o.seed, topology: topology{there: map[string]answer{}}}
 	for _, m := range c.members {
 		l.addresses = append(l.addresses, m.address())
 	}
 	working, rest := context.WithCancel(ctx)
 	loaded := make(chan struct{})
 	go func() { l.run(working); close(loaded) }()
-	f := &faults{cluster: c, h: h, say: func(format string, args ...any) {
+	f := &faults{cluster: c, h: h, only: o.only, say: func(format string, args ...any) {
 		if o.verbose {
 			fmt.Printf("%8.3f s  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
 		}
@@ -166,12 +167,15 @@ func finish(ctx context.Context, c *cluster, h *history, t *topology, r *result)
 	for i := range queues {
 		h.add(event{kind: drained, queue: uint8(i)})
 	}
-	for _, m := range c.members {
-		if err := eventually(ctx, patience/2, func() error { return t.verify(c, m) }); err != nil {
-			return err
-		}
-	}
 	r.changes = t.n
+	if err := eventually(ctx, patience/2, func() (err error) {
+		for _, m := range c.members {
+			err = errors.Join(err, t.verify(c, m))
+		}
+		return err
+	}); err != nil {
+		return err
+	}
 	slots := 0
 	err := eventually(ctx, patience/2, func() (err error) {
 		slots, err = c.compared()

@@ -70,11 +70,16 @@ func TestSabotage(t *testing.T) {
 			continue
 		}
 		t.Run(s.name, func(t *testing.T) {
-			length := "60s"
-			if s.want == "" {
-				length = "3s"
+			args := []string{"-v", "-seed", "1", "-binary", warren, "-sabotage", s.name, "-dir", t.TempDir()}
+			switch {
+			case s.want == "":
+				args = append(args, "-duration", "3s")
+			case s.many: // found at the end only
+				args = append(args, "-duration", "10s", "-only", "strand")
+			default:
+				args = append(args, "-duration", "60s", "-only", "kill")
 			}
-			out, err := exec.Command(fault, "-v", "-duration", length, "-seed", "1", "-binary", warren, "-sabotage", s.name, "-dir", t.TempDir()).CombinedOutput()
+			out, err := exec.Command(fault, args...).CombinedOutput()
 			t.Logf("%.3000s", out)
 			switch {
 			case s.want == "" && err != nil:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 )
@@ -32,6 +33,7 @@ type faults struct {
 	*cluster
 	h    *history
 	seed uint64 // of the round
+	only string // the one kind of fault there is, by its name; empty: all
 	say  func(string, ...any)
 }
 
@@ -74,6 +76,9 @@ func (f *faults) one(ctx context.Context, rng *rand.Rand) error {
 	if len(f.members) > 1 {
 		of = []faultKind{killOne, killOne, killLeader, killLeader, killLeader, pauseOne, pauseOne, restartOne, restartAll,
 			isolate, isolate, oneWay, oneWay, oneWay, apart, flap, flap, strand, strand}
+	}
+	if k := slices.Index(faultNames[:], f.only); k >= 0 {
+		of = []faultKind{faultKind(k)}
 	}
 	// All that is random is asked for first, so that what follows is the same whatever happens.
 	what, i, j := of[rng.IntN(len(of))], rng.IntN(len(f.members)), rng.IntN(len(f.members))

@@ -21,6 +21,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -33,6 +34,7 @@ func main() {
 	flag.DurationVar(&o.duration, "duration", time.Minute, "how long there are faults")
 	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "what is random follows from it, but for what the machine does")
 	flag.BoolVar(&o.verbose, "v", false, "tell of each fault")
+	flag.StringVar(&o.only, "only", "", fmt.Sprintf("one kind of fault instead of all: %s", strings.Join(faultNames[:], ", ")))
 	nodes := flag.Int("nodes", 0, "how many nodes; 0: 3 if Warren can, otherwise 1")
 	dir := flag.String("dir", "", "work in this directory and keep it")
 	failovers := flag.Int("failover", 0, "instead, kill the leader of a queue so many times and measure")
@@ -78,6 +80,9 @@ func outside(ctx context.Context, o options, binary string, nodes int, dir strin
 	if sabotage != "" && !slices.Contains(sabotages, sabotage) {
 		return false, fmt.Errorf("-sabotage %s: there are %v", sabotage, sabotages)
 	}
+	if o.only != "" && !slices.Contains(faultNames[:], o.only) {
+		return false, fmt.Errorf("-only %s: there are %s", o.only, strings.Join(faultNames[:], ", "))
+	}
 	if binary == "" {
 		var tags []string
 		if sabotage != "" {
@@ -95,7 +100,7 @@ func outside(ctx context.Context, o options, binary string, nodes int, dir strin
 	}
 	fmt.Printf("seed %d, %d nodes, in %s\n", o.seed, nodes, dir)
 	good, err = netns.Run(ctx, []string{"-inside", "-binary=" + binary, fmt.Sprint("-nodes=", nodes), "-dir=" + dir, fmt.Sprint("-seed=", o.seed), fmt.Sprint("-duration=", o.duration),
-		fmt.Sprint("-v=", o.verbose), fmt.Sprint("-failover=", failovers), "-sabotage=" + sabotage})
+		fmt.Sprint("-v=", o.verbose), "-only=" + o.only, fmt.Sprint("-failover=", failovers), "-sabotage=" + sabotage})
 	if own && (good || ctx.Err() != nil) {
 		err = errors.Join(err, os.RemoveAll(dir))
 	}

@@ -16,11 +16,18 @@ import (
 type topology struct {
 	mu    sync.Mutex // guards what follows
 	n     int        // names so far
-	there map[string]bool
+	there map[string]answer
+}
+
+// answer is what was answered last of a name: whether it exists, and when.
+type answer struct {
+	exists bool
+	at     time.Duration // of the history
+	by     string        // the node's address
 }
 
 func (t *topology) run(ctx context.Context, c *client) {
-	_, ch, cut, err := c.connect(ctx)
+	conn, ch, cut, err := c.connect(ctx)
 	if err != nil {
 		return
 	}
@@ -41,7 +48,7 @@ func (t *topology) run(ctx context.Context, c *client) {
 			return
 		}
 		t.mu.Lock()
-		t.there[name] = exists
+		t.there[name] = answer{exists, time.Since(c.h.start), conn.RemoteAddr().String()}
 		t.mu.Unlock()
 		c.pause(ctx, 20*time.Millisecond, 300*time.Millisecond)
 	}
@@ -49,8 +56,8 @@ func (t *topology) run(ctx context.Context, c *client) {
 
 // live are the names that exist. Called with t.mu held.
 func (t *topology) live() (names []string) {
-	for name, exists := range t.there {
-		if exists {
+	for name, a := range t.there {
+		if a.exists {
 			names = append(names, name)
 		}
 	}
@@ -96,11 +103,11 @@ func (t *topology) compare(known map[string]bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(t.there)) {
-		switch exists := t.there[name]; {
-		case exists && !known[name]:
-			return fmt.Errorf("does not know %s, whose declaration was answered", name)
-		case !exists && known[name]:
-			return fmt.Errorf("knows %s, whose deletion was answered", name)
+		switch a := t.there[name]; {
+		case a.exists && !known[name]:
+			return fmt.Errorf("does not know %s, whose declaration was answered by %s at %.3f s", name, a.by, a.at.Seconds())
+		case !a.exists && known[name]:
+			return fmt.Errorf("knows %s, whose deletion was answered by %s at %.3f s", name, a.by, a.at.Seconds())
 		}
 	}
 	return nil
