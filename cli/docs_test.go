@@ -60,7 +60,7 @@ func TestExamplesOfThePages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, page := range []string{"access-control.md", "policies.md", "definitions.md", "http-api.md", "quorum-queues.md", "streams.md"} {
+	for _, page := range []string{"access-control.md", "policies.md", "definitions.md", "http-api.md", "quorum-queues.md", "streams.md", "cluster.md"} {
 		t.Run(page, func(t *testing.T) {
 			text, err := os.ReadFile(filepath.Join("..", "docs", page))
 			if err != nil {

@@ -158,8 +158,8 @@ func (t *trial) start(i int, args []string, ended chan<- string) error {
 	}
 	defer log.Close()
 	c := exec.Command(t.binary, args...)
-	c.Stdout, c.Stderr = log, log
-	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a terminal's interrupt is for the trial, which passes it on
+	c.Stdout, c.Stderr = log, log // and a terminal's interrupt is for this process, which passes it on
+	asChild(c)
 	if err := c.Start(); err != nil {
 		return err
 	}
