@@ -461,6 +461,20 @@ func (b *Broker) DropTransient(done func()) {
 	one(result{})
 }
 
+// DropOrphans deletes the classic queues that live on none of the members: those of a node that was forgotten. It returns how
+// many there are; they are gone when the log says so.
+func (b *Broker) DropOrphans(members []uint64) (n int) {
+	for _, v := range b.VHosts() {
+		for _, q := range v.Queues() {
+			if q.Type == Classic && q.Owner == 0 && !slices.Contains(members, max(q.Home, 1)) {
+				b.commit(DeleteQueue{VHost: v.Name, Name: q.Name, ID: q.ID}, func(result) {})
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // recorded reports whether a queue is in the store.
 func (v *VHost) recorded(q *Queue) bool {
 	return q.Durable || q.Owner == 0 && v.broker.replicated.Load()

@@ -221,6 +221,18 @@ func (b *Broker) enter(have, want things, bind []thing) (err error) {
 		done = append(done, applied{c, r})
 		return r.refused
 	}
+	// Queues ask for members and slots when they are made.
+	members := map[uint64]Member{}
+	for _, key := range want.of('h') {
+		m := want[key].c.(PutMember).Member
+		members[m.Number] = m
+	}
+	b.mu.Lock()
+	b.members = members
+	b.mu.Unlock()
+	if err := b.readCounters(t, want[countersKey].value); err != nil {
+		return err
+	}
 	for _, letter := range []byte("vulptgaoxq") {
 		for _, key := range want.of(letter) {
 			if x, ok := have[key]; ok && bytes.Equal(x.value, want[key].value) {
@@ -238,17 +250,6 @@ func (b *Broker) enter(have, want things, bind []thing) (err error) {
 		if refused := apply(x.c); refused != nil {
 			return fmt.Errorf("binding %+v: %w", x.c, refused)
 		}
-	}
-	members := map[uint64]Member{}
-	for _, key := range want.of('h') {
-		m := want[key].c.(PutMember).Member
-		members[m.Number] = m
-	}
-	b.mu.Lock()
-	b.members = members
-	b.mu.Unlock()
-	if err := b.readCounters(t, want[countersKey].value); err != nil {
-		return err
 	}
 	t.asked = want.number(lastQueueKey)
 	b.lastQueue.Store(t.asked)

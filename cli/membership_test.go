@@ -235,6 +235,58 @@ func TestCluster(t *testing.T) {
 	})
 }
 
+// TestForget: a member that is forgotten ends, its classic queues are gone, and another takes its place under its name.
+func TestForget(t *testing.T) {
+	c := runCluster(t, 3)
+	conn, one := c.list[0].dial()
+	_, three := c.list[2].dial()
+	quorum := amqp091.Table{"x-queue-type": "quorum"}
+	if _, err := one.QueueDeclare("quorum", true, false, false, false, quorum); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := three.QueueDeclare("classic", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	publishConfirmed(t, three, "", "quorum", "stays", "")
+	m := c.list[0].engine.(*rooms).member
+	if err := m.Forget("n3", false); err == nil {
+		t.Fatal("a member that is up was forgotten")
+	}
+	c.list[2].stop()
+	until(t, "it is down", func() error {
+		if m.isUp(m.numberOf("n3")) {
+			return fmt.Errorf("up")
+		}
+		return nil
+	})
+	if err := m.Forget("n3", false); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "its queue is gone", func() error {
+		ch, err := conn.Channel()
+		if err != nil {
+			return err
+		}
+		if _, err = ch.QueueDeclarePassive("classic", true, false, false, false, nil); err == nil || !strings.Contains(err.Error(), "no queue 'classic'") {
+			return fmt.Errorf("it is declared with %v", err)
+		}
+		return nil
+	})
+	c.dirs[2] = t.TempDir()
+	c.start(2)
+	if n := c.list[2].engine.(*rooms).member.identity.Number; n != 4 {
+		t.Fatalf("its number is %d: 3 must not come again", n)
+	}
+	conn3, _ := c.list[2].dial()
+	again(t, "the new node has the message", conn3, func(ch *amqp091.Channel) error {
+		d, ok, err := ch.Get("quorum", true)
+		if err == nil && (!ok || string(d.Body) != "stays") {
+			err = fmt.Errorf("got %v %q", ok, d.Body)
+		}
+		return err
+	})
+}
+
 // TestJoinRefused: who may not join is told why.
 func TestJoinRefused(t *testing.T) {
 	c := runCluster(t, 1)

@@ -212,6 +212,9 @@ func (m *membership) fit(ctx context.Context, members []uint64) error {
 			return fmt.Errorf("former member %d: %w", n, err)
 		}
 	}
+	if n := m.rooms.broker.DropOrphans(members); n > 0 {
+		m.log.Warn("classic queues of nodes that were forgotten are deleted", "queues", n)
+	}
 	return nil
 }
 
