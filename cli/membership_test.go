@@ -5,11 +5,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/warrenmq/warren/conformance"
 )
 
 // cluster is nodes in this process that are members of one cluster.
@@ -37,7 +40,7 @@ func runCluster(t *testing.T, n int) *nodes {
 
 func (c *nodes) start(i int) {
 	c.t.Helper()
-	args := []string{"--node-name", fmt.Sprintf("n%d", i+1), "--cluster-listen", "127.0.0.1:0", "--cluster-secret-file", c.secret}
+	args := []string{"--node-name", fmt.Sprintf("n@%d", i+1), "--cluster-listen", "127.0.0.1:0", "--cluster-secret-file", c.secret}
 	if i > 0 {
 		args = append(args, "--join", c.at)
 	}
@@ -219,7 +222,7 @@ func TestCluster(t *testing.T) {
 		conn, ch := c.list[0].dial()
 		defer conn.Close()
 		_, err := ch.QueueDeclarePassive("classic", true, false, false, false, nil)
-		if err == nil || !strings.Contains(err.Error(), "home node 'n2' of durable queue 'classic' in vhost '/' is down or inaccessible") {
+		if err == nil || !strings.Contains(err.Error(), "home node 'n@2' of durable queue 'classic' in vhost '/' is down or inaccessible") {
 			return fmt.Errorf("it is declared with %v", err)
 		}
 		return nil
@@ -233,6 +236,26 @@ func TestCluster(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// TestMemberConforms: a member of a cluster, the second of three, answers as a node alone does. Cases that are about time are for that one.
+func TestMemberConforms(t *testing.T) {
+	if testing.Short() {
+		t.Skip("1,000 conversations")
+	}
+	c := runCluster(t, 3)
+	o := conformance.Options{URI: "amqp://guest:guest@" + c.list[1].amqp, HTTP: c.list[1].url, Parallel: 16, Limit: 20 * time.Second,
+		Match: regexp.MustCompile("^(channel|confirms|connection|consume|exchange|frames|large|mixed|publish|qos|queue|replyto|routing|settle|tx|users)/")}
+	report, err := conformance.Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := report.Count(conformance.Failed); n > 0 {
+		var text strings.Builder
+		report.Write(&text)
+		t.Errorf("%d of %d cases failed\n%s", n, len(report.Results), text.String())
+	}
+	t.Logf("%d cases", report.Count(conformance.Passed))
 }
 
 // TestForget: a member that is forgotten ends, its classic queues are gone, and another takes its place under its name.
@@ -249,17 +272,17 @@ func TestForget(t *testing.T) {
 	}
 	publishConfirmed(t, three, "", "quorum", "stays", "")
 	m := c.list[0].engine.(*rooms).member
-	if err := m.Forget("n3", false); err == nil {
+	if err := m.Forget("n@3", false); err == nil {
 		t.Fatal("a member that is up was forgotten")
 	}
 	c.list[2].stop()
 	until(t, "it is down", func() error {
-		if m.isUp(m.numberOf("n3")) {
+		if m.isUp(m.numberOf("n@3")) {
 			return fmt.Errorf("up")
 		}
 		return nil
 	})
-	if err := m.Forget("n3", false); err != nil {
+	if err := m.Forget("n@3", false); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "its queue is gone", func() error {
@@ -313,7 +336,7 @@ func TestJoinRefused(t *testing.T) {
 		{"short", t.TempDir(), "a", "has 5 octets; at least 16 are needed"},
 		{"not the secret of this cluster", t.TempDir(), "a", "wrong secret"},
 		{"a secret that is long enough", own, "a", "has a data directory of its own and cannot join"},
-		{"a secret that is long enough", t.TempDir(), "n1", "there is a member of the name n1 already"},
+		{"a secret that is long enough", t.TempDir(), "n@1", "there is a member of the name n@1 already"},
 	} {
 		if got := run(x.secret, x.dir, x.name, "--join", c.at); !strings.Contains(got, x.want) {
 			t.Errorf("%s, %s: %s; want %s", x.secret, x.name, got, x.want)

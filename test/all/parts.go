@@ -67,7 +67,7 @@ func unit(ctx context.Context, _ *tree) (outcome, error) {
 }
 
 // concurrent are the rooms whose code runs in many goroutines. The others are run by one at a time.
-var concurrent = []string{"exchange", "queue", "cluster", "quorum", "stream", "broker", "server", "management", "cli"}
+var concurrent = []string{"exchange", "queue", "cluster", "quorum", "remote", "stream", "broker", "server", "management", "cli"}
 
 // race runs the tests of the concurrent rooms under the race detector, which makes them some ten times slower: long ones
 // shorten themselves for -short.
