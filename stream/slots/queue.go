@@ -382,7 +382,7 @@ func limitsOf(c queue.Config) (l stream.Limits) {
 	if c.MaxBytes >= 0 {
 		l.Bytes = max(c.MaxBytes, 1)
 	}
-	l.Age = max(c.MaxAge, 0)
+	l.Age = max(c.TTL, 0)
 	return l
 }
 
