@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,6 +61,7 @@ type replica struct {
 	changed bool   // since the last checkpoint
 
 	log    *stream.Log
+	taken  uint64 // local: the entry at which its files were copied from another replica; 0: they never were
 	local  *Queue // nil: metadata does not know it
 	broken error  // local: this replica lacks something that was durable
 }
@@ -280,7 +280,7 @@ func (m *machine) create(id uint64, segment int64, limits stream.Limits) (*repli
 }
 
 func (m *machine) dirOf(q *replica) string {
-	return filepath.Join(m.dir, strconv.FormatUint(q.dir, 10))
+	return filepath.Join(m.dir, q.dirName())
 }
 
 // open opens the log of a stream, and compares it with what the stream's record says.
