@@ -308,6 +308,7 @@ func (m *machine) replace(next *machine) {
 	r := m.ring.get()
 	for id, q := range m.streams {
 		if q.local = m.locals[id]; q.local != nil {
+			q.show()
 			r.grown = append(r.grown, q.local)
 		}
 	}
