@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +32,13 @@ type StreamMachine interface {
 	Rest()
 	// Sync makes what was applied durable. An error ends the process.
 	Sync() error
+	// Prepare takes down what is there, for Save to write it beside what is applied, for a replica that the log does not bring
+	// up to date. Whatever is prepared is saved. Save ends early when stop is closed; after any error it is tried again later.
+	Prepare() any
+	Save(prepared any, to io.Writer, stop <-chan struct{}) error
+	// Recover replaces everything by what another replica saved. Apply goes on behind that. An error ends the process, unless
+	// stop was closed.
+	Recover(from io.Reader, stop <-chan struct{}) error
 	// Close ends the machine.
 	Close() error
 }
@@ -93,7 +101,7 @@ func (s *StreamShard) Start() error {
 		return fmt.Errorf("the Raft log of shard %d is gone, but there are streams", s.number)
 	}
 	err = engine.StartOnDiskReplica(map[uint64]dragonboat.Target{h.o.Node: address(h.o.Node)}, false,
-		func(uint64, uint64) sm.IOnDiskStateMachine { return &streamReplica{m: s.machine} },
+		func(uint64, uint64) sm.IOnDiskStateMachine { return &streamReplica{s.machine, h.o.Log} },
 		config.Config{
 			ReplicaID: h.o.Node, ShardID: shard,
 			ElectionRTT: aloneElection, HeartbeatRTT: 1, PreVote: true, CheckQuorum: true, OrderedConfigChange: true,
@@ -154,7 +162,10 @@ func (s *StreamShard) CutLog(index uint64, quit <-chan struct{}) error {
 }
 
 // streamReplica is a StreamMachine as the Raft engine knows it.
-type streamReplica struct{ m StreamMachine }
+type streamReplica struct {
+	m   StreamMachine
+	log *slog.Logger
+}
 
 func (r *streamReplica) Open(<-chan struct{}) (uint64, error) { return r.m.Applied(), nil }
 
@@ -174,11 +185,27 @@ func (r *streamReplica) Lookup(any) (any, error) { return nil, nil }
 func (r *streamReplica) Sync() error             { return r.m.Sync() }
 func (r *streamReplica) Close() error            { return r.m.Close() }
 
-// errStreamCopy says that a shard of streams cannot be copied to another node yet.
-var errStreamCopy = errors.New("quorum: a shard of streams has one replica: its files are not copied to other nodes")
-
-func (r *streamReplica) PrepareSnapshot() (any, error) { return nil, errStreamCopy }
-func (r *streamReplica) SaveSnapshot(any, io.Writer, <-chan struct{}) error {
-	return errStreamCopy
+func (r *streamReplica) PrepareSnapshot() (any, error) { return r.m.Prepare(), nil }
+func (r *streamReplica) SaveSnapshot(prepared any, to io.Writer, stop <-chan struct{}) error {
+	err := stopped(r.m.Save(prepared, to, stop), stop)
+	if err != nil && !errors.Is(err, sm.ErrSnapshotStopped) && !errors.Is(err, sm.ErrSnapshotStreaming) {
+		r.log.Warn("streams were not copied to another node", "error", err.Error())
+		return sm.ErrSnapshotAborted
+	}
+	return err
 }
-func (r *streamReplica) RecoverFromSnapshot(io.Reader, <-chan struct{}) error { return errStreamCopy }
+func (r *streamReplica) RecoverFromSnapshot(from io.Reader, stop <-chan struct{}) error {
+	return stopped(r.m.Recover(from, stop), stop)
+}
+
+// stopped is err, or what the Raft engine wants to hear if it had that stopped.
+func stopped(err error, stop <-chan struct{}) error {
+	select {
+	case <-stop:
+		if err != nil {
+			return sm.ErrSnapshotStopped
+		}
+	default:
+	}
+	return err
+}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/warrenmq/warren/storage"
@@ -76,10 +77,7 @@ func (m *machine) checkpoint() (index uint64, err error) {
 			q.changed = false
 		}
 	}
-	state := binary.AppendVarint([]byte{checkpointRecord}, m.now)
-	state = binary.AppendUvarint(state, m.lastDir)
-	batch.Set(m.key('o', 0), m.origins.append(state))
-	batch.Set(m.key('a', 0), binary.LittleEndian.AppendUint64([]byte{checkpointRecord}, index))
+	m.write(&batch)
 	gone, since := m.gone, m.since
 	m.gone, m.since = nil, 0
 	m.mu.Unlock()
@@ -111,6 +109,14 @@ func (m *machine) checkpoint() (index uint64, err error) {
 	return index, nil
 }
 
+// write sets what the database has of a slot beside its streams. Called with m.mu held.
+func (m *machine) write(batch *storage.Batch) {
+	state := binary.AppendVarint([]byte{checkpointRecord}, m.now)
+	state = binary.AppendUvarint(state, m.lastDir)
+	batch.Set(m.key('o', 0), m.origins.append(state))
+	batch.Set(m.key('a', 0), binary.LittleEndian.AppendUint64([]byte{checkpointRecord}, m.applied))
+}
+
 // syncLog makes durable what a stream's log has.
 func (m *machine) syncLog(q *replica) error {
 	m.mu.Lock()
@@ -130,9 +136,10 @@ func (m *machine) syncLog(q *replica) error {
 
 // record appends what the database has of a stream.
 //
-//	version u8 | directory, segment size uvarints | limits | first, next uvarints | offsets, to the end
+//	version u8 | taken, directory, segment size uvarints | limits | first, next uvarints | offsets, to the end
 func (q *replica) record(dst []byte) []byte {
-	dst = binary.AppendUvarint(append(dst, checkpointRecord), q.dir)
+	dst = binary.AppendUvarint(append(dst, checkpointRecord), q.taken)
+	dst = binary.AppendUvarint(dst, q.dir)
 	dst = binary.AppendUvarint(dst, uint64(q.segment))
 	dst = appendLimits(dst, q.limits)
 	dst = binary.AppendUvarint(dst, q.first)
@@ -201,20 +208,30 @@ func (m *machine) load() error {
 
 // restore makes a stream of what the database has of it.
 func (m *machine) restore(id uint64, value []byte) error {
-	r := reader{b: value}
-	version := r.octet()
-	q := &replica{id: id, dir: r.uvarint(), segment: int64(r.uvarint()), limits: r.limits(), first: r.uvarint(), next: r.uvarint(), local: m.locals[id]}
-	if version != checkpointRecord || r.bad || q.first > q.next {
-		return fmt.Errorf("stream %d: %w", id, errFormat)
+	q, err := readReplica(id, value)
+	if err != nil {
+		return err
 	}
-	if err := q.offsets.Decode(r.b); err != nil {
-		return fmt.Errorf("stream %d: %w", id, err)
-	}
+	q.local = m.locals[id]
 	if err := m.open(q); err != nil {
 		return fmt.Errorf("stream %d: %w", id, err)
 	}
 	m.streams[id] = q
 	return nil
+}
+
+// readReplica is the inverse of record.
+func readReplica(id uint64, record []byte) (*replica, error) {
+	r := reader{b: record}
+	version := r.octet()
+	q := &replica{id: id, taken: r.uvarint(), dir: r.uvarint(), segment: int64(r.uvarint()), limits: r.limits(), first: r.uvarint(), next: r.uvarint()}
+	if version != checkpointRecord || r.bad || q.first > q.next {
+		return nil, fmt.Errorf("stream %d: %w", id, errFormat)
+	}
+	if err := q.offsets.Decode(r.b); err != nil {
+		return nil, fmt.Errorf("stream %d: %w", id, err)
+	}
+	return q, nil
 }
 
 // remove deletes a stream's directory.
@@ -243,10 +260,10 @@ func (m *machine) clean() error {
 	m.mu.Lock()
 	known := map[string]bool{}
 	for _, q := range m.streams {
-		known[strconv.FormatUint(q.dir, 10)] = true
+		known[q.dirName()] = true
 	}
 	for _, q := range m.gone {
-		known[strconv.FormatUint(q.dir, 10)] = true
+		known[q.dirName()] = true
 	}
 	last := m.lastDir
 	m.mu.Unlock()
@@ -255,7 +272,8 @@ func (m *machine) clean() error {
 		return err
 	}
 	for _, name := range names {
-		if n, e := strconv.ParseUint(name, 10, 64); e == nil && !known[name] && n <= last {
+		number, _, _ := strings.Cut(name, "-")
+		if n, e := strconv.ParseUint(number, 10, 64); e == nil && !known[name] && n <= last {
 			err = errors.Join(err, m.remove(filepath.Join(m.dir, name)))
 		}
 	}

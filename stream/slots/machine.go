@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -62,6 +61,7 @@ type replica struct {
 	changed bool   // since the last checkpoint
 
 	log    *stream.Log
+	taken  uint64 // local: the entry at which its files were copied from another replica; 0: they never were
 	local  *Queue // nil: metadata does not know it
 	broken error  // local: this replica lacks something that was durable
 }
@@ -186,6 +186,7 @@ func (m *machine) run(r *round, a *answer, commands []byte) error {
 				}
 			}
 			q.limits, q.local, q.changed = limits, m.locals[id], true
+			q.show()
 			m.begun = true // there may be more now than the limits allow
 		case cmdChunk:
 			chunk := in.take(in.uvarint())
@@ -199,6 +200,7 @@ func (m *machine) run(r *round, a *answer, commands []byte) error {
 			if first := in.uvarint(); q != nil && first > q.first && first <= q.next {
 				q.first, q.changed = first, true
 				q.log.Cut(first)
+				q.show()
 			}
 		case cmdAsk:
 			result(resultFor(q))
@@ -280,7 +282,7 @@ func (m *machine) create(id uint64, segment int64, limits stream.Limits) (*repli
 }
 
 func (m *machine) dirOf(q *replica) string {
-	return filepath.Join(m.dir, strconv.FormatUint(q.dir, 10))
+	return filepath.Join(m.dir, q.dirName())
 }
 
 // open opens the log of a stream, and compares it with what the stream's record says.
@@ -328,6 +330,7 @@ func (m *machine) append(r *round, q *replica, chunk []byte) error {
 	at := q.next
 	q.next += uint64(h.Records)
 	q.changed = true
+	defer q.show()
 	switch {
 	case q.broken != nil:
 		return nil
@@ -411,6 +414,7 @@ func (m *machine) rewind(q *replica, next uint64) (result, error) {
 		return result{code: codeOutside}, nil
 	}
 	q.next, q.changed = next, true
+	q.show()
 	for _, name := range q.offsets.Names() {
 		if c, _ := q.offsets.Get(name); c.Next > next {
 			_, _ = q.offsets.Set(name, next, m.now) // the name is there
@@ -436,7 +440,19 @@ func (m *machine) delete(r *round, q *replica) {
 	}
 	m.gone = append(m.gone, q)
 	if r != nil && q.local != nil {
+		q.local.first.Store(0)
+		q.local.next.Store(0)
+		q.local.log.Store(nil)
 		r.ended = append(r.ended, q.local)
+	}
+}
+
+// show lets the Queue see which offsets there are.
+func (q *replica) show() {
+	if l := q.local; l != nil {
+		l.next.Store(q.next)
+		l.first.Store(q.first)
+		l.log.Store(q.log)
 	}
 }
 
