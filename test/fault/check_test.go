@@ -47,8 +47,6 @@ func tell(text string) *history {
 		case word[0] == 'a':
 			h.add(event{kind: acked, message: m, actor: a, count: n, queue: map[string]uint8{"aa": 2, "ab": 3}[word]})
 		case word == "s":
-			h.add(event{kind: synced, actor: uint32(x)}, event{kind: synced, actor: uint32(x)})
-		case word == "half":
 			h.add(event{kind: synced, actor: uint32(x)})
 		case word == "e" && len(word) == 1:
 			h.add(event{kind: ended, actor: uint32(x)})

@@ -184,6 +184,8 @@ func finish(ctx context.Context, c *cluster, h *history, t *topology, r *result)
 	switch {
 	case err != nil:
 		return fmt.Errorf("the replicas differ: %w", err)
+	case slots == 0 && len(c.members) > 1:
+		return errors.New("the nodes do not tell of their replicas")
 	case slots == 0:
 		r.compared = "replicas not compared"
 	default:
