@@ -12,7 +12,10 @@ const ReplyTo = "amq.rabbitmq.reply-to"
 // Bind makes a binding; one that exists is no error. Arguments are copied.
 func (v *VHost) Bind(a Actor, b Binding, done func(*amqp.Error)) {
 	b.strip()
-	done = v.answer(a, done)
+	v.broker.twice(func(done func(*amqp.Error)) { v.tryBind(a, b, done) }, v.answer(a, done))
+}
+
+func (v *VHost) tryBind(a Actor, b Binding, done func(*amqp.Error)) {
 	v.mu.RLock()
 	err := v.checkBind(a, &b)
 	soft := err == nil && v.soft(&b)
@@ -28,10 +31,18 @@ func (v *VHost) Bind(a Actor, b Binding, done func(*amqp.Error)) {
 func (v *VHost) Unbind(a Actor, b Binding, done func(*amqp.Error)) {
 	b.strip()
 	done = v.answer(a, done)
+	v.tryUnbind(a, b, true, done)
+}
+
+// tryUnbind is Unbind; with again, what is missing is looked for once more when metadata has caught up.
+func (v *VHost) tryUnbind(a Actor, b Binding, again bool, done func(*amqp.Error)) {
 	v.mu.RLock()
 	bound, err := v.checkUnbind(a, &b)
 	soft := bound && v.soft(&b)
 	v.mu.RUnlock()
+	if err == nil && !bound && again && v.broker.LookAgain(func() { v.tryUnbind(a, b, false, done) }) {
+		return
+	}
 	if err != nil || !bound {
 		done(err)
 		return

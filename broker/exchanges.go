@@ -76,10 +76,12 @@ func (v *VHost) checkDeclareExchange(a Actor, d *exchange.Declaration) (exists b
 // FindExchange is a passive declaration: done hears whether there is such an exchange that the actor may know of.
 func (v *VHost) FindExchange(a Actor, name string, done func(*amqp.Error)) {
 	name = newlines.Replace(name)
-	v.mu.RLock()
-	err := v.checkFindExchange(a, name)
-	v.mu.RUnlock()
-	v.answer(a, done)(err)
+	v.broker.twice(func(done func(*amqp.Error)) {
+		v.mu.RLock()
+		err := v.checkFindExchange(a, name)
+		v.mu.RUnlock()
+		done(err)
+	}, v.answer(a, done))
 }
 
 func (v *VHost) checkFindExchange(a Actor, name string) *amqp.Error {

@@ -15,7 +15,14 @@ import (
 // DeclareQueue makes a queue, or finds one like it; its Name may be another than d's. d.Arguments are copied. Names of
 // direct reply-to queues are the caller's business.
 func (v *VHost) DeclareQueue(a Actor, d QueueDeclaration, done func(*Queue, *amqp.Error)) {
-	v.declareQueue(a, d, v.answerQueue(a, done))
+	var q *Queue
+	answer := v.answerQueue(a, done)
+	v.broker.twice(func(done func(*amqp.Error)) {
+		v.declareQueue(a, d, func(found *Queue, err *amqp.Error) {
+			q = found
+			done(err)
+		})
+	}, func(err *amqp.Error) { answer(q, err) })
 }
 
 // answerQueue is answer for those who get a queue.
@@ -155,7 +162,14 @@ func Generate(prefix string) string {
 
 // FindQueue is a passive declaration: done gets the queue if it exists and the actor may know of it and use it.
 func (v *VHost) FindQueue(a Actor, name string, done func(*Queue, *amqp.Error)) {
-	v.findQueue(a, name, v.answerQueue(a, done))
+	var q *Queue
+	answer := v.answerQueue(a, done)
+	v.broker.twice(func(done func(*amqp.Error)) {
+		v.findQueue(a, name, func(found *Queue, err *amqp.Error) {
+			q = found
+			done(err)
+		})
+	}, func(err *amqp.Error) { answer(q, err) })
 }
 
 func (v *VHost) findQueue(a Actor, name string, done func(*Queue, *amqp.Error)) {
@@ -191,6 +205,11 @@ func (v *VHost) checkFindQueue(a Actor, name string) (*Queue, *amqp.Error) {
 // messages that were ready. A queue that does not exist is no error.
 func (v *VHost) DeleteQueue(a Actor, name string, ifUnused, ifEmpty bool, w *queue.Wake, done func(n uint64, err *amqp.Error)) {
 	name = newlines.Replace(name)
+	v.deleteQueue(a, name, ifUnused, ifEmpty, true, w, done)
+}
+
+// deleteQueue is DeleteQueue; with again, a queue that is missing is looked for once more when metadata has caught up.
+func (v *VHost) deleteQueue(a Actor, name string, ifUnused, ifEmpty, again bool, w *queue.Wake, done func(n uint64, err *amqp.Error)) {
 	count := uint64(0)
 	answer := v.answer(a, func(err *amqp.Error) { done(count, err) })
 	v.mu.RLock()
@@ -204,6 +223,13 @@ func (v *VHost) DeleteQueue(a Actor, name string, ifUnused, ifEmpty bool, w *que
 	v.mu.RUnlock()
 	if err == nil && q != nil && q.Type == Quorum {
 		err = v.unconditional(name, ifUnused, ifEmpty)
+	}
+	if err == nil && q == nil && again && v.broker.LookAgain(func() {
+		var w queue.Wake
+		v.deleteQueue(a, name, ifUnused, ifEmpty, false, &w, done)
+		w.Flush()
+	}) {
+		return
 	}
 	if err != nil || q == nil {
 		answer(err)

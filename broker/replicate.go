@@ -217,6 +217,26 @@ func (b *Broker) deleteIdle(c Command, names []string, done func()) {
 	})
 }
 
+// twice does something, and once more when metadata has caught up, if it fails because something is not there: it may have been
+// declared on another node just now.
+func (b *Broker) twice(do func(done func(*amqp.Error)), done func(*amqp.Error)) {
+	do(func(err *amqp.Error) {
+		if err == nil || err.Code != amqp.NotFound || !b.LookAgain(func() { do(done) }) {
+			done(err)
+		}
+	})
+}
+
+// LookAgain calls do, on another goroutine, when metadata has caught up with what was answered on other nodes, or cannot within a
+// short time. It returns false, and calls nothing, where there are no others.
+func (b *Broker) LookAgain(do func()) bool {
+	if b.CatchUp == nil || !b.replicated.Load() {
+		return false
+	}
+	b.CatchUp(do)
+	return true
+}
+
 // isSoft reports whether a command changes soft state only.
 func isSoft(c Command) bool {
 	switch c := c.(type) {

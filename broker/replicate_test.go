@@ -341,6 +341,88 @@ func (l *memoryLog) exchanges(want ...string) {
 	}
 }
 
+// What was answered on one node is found on another that has not heard of it yet: that one catches up before it says that there is no such
+// thing, or that there was nothing to delete.
+func TestLookAgain(t *testing.T) {
+	l := newCluster(t, 2)
+	a, b := l.nodes[0], l.nodes[1]
+	b.CatchUp = func(do func()) {
+		for l.apply(b) {
+		}
+		do()
+	}
+	only := func(what string, op func(done func(*amqp.Error))) { // a knows it, b does not
+		t.Helper()
+		called := false
+		op(func(err *amqp.Error) {
+			if called = true; err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+		})
+		for l.agree(5); l.apply(a); {
+		}
+		if !called {
+			t.Fatalf("%s: no answer", what)
+		}
+	}
+	n := 0
+	queueOn := func() string {
+		n++
+		name := fmt.Sprint("q", n)
+		only("declare", func(done func(*amqp.Error)) {
+			d := QueueDeclaration{Name: name, Durable: true, Arguments: amqp.Table(nil).AppendString("x-queue-type", Quorum)}
+			a.VHost("/").DeclareQueue(Actor{}, d, func(_ *Queue, err *amqp.Error) { done(err) })
+		})
+		return name
+	}
+	exchangeOn := func() string {
+		n++
+		name := fmt.Sprint("x", n)
+		only("declare", func(done func(*amqp.Error)) {
+			a.VHost("/").DeclareExchange(Actor{}, exchange.Declaration{Name: name, Type: exchange.Fanout, Durable: true}, done)
+		})
+		return name
+	}
+	v := b.VHost("/")
+	q := queueOn()
+	l.done("find a queue", func(done func(*amqp.Error)) {
+		v.FindQueue(Actor{}, q, func(_ *Queue, err *amqp.Error) { done(err) })
+	}, "")
+	x := exchangeOn()
+	l.done("find an exchange", func(done func(*amqp.Error)) { v.FindExchange(Actor{}, x, done) }, "")
+	q = queueOn()
+	l.done("bind", func(done func(*amqp.Error)) {
+		v.Bind(Actor{}, Binding{Source: "amq.fanout", Destination: q}, done)
+	}, "")
+	q = queueOn()
+	only("bind", func(done func(*amqp.Error)) {
+		a.VHost("/").Bind(Actor{}, Binding{Source: "amq.fanout", Destination: q}, done)
+	})
+	l.done("unbind", func(done func(*amqp.Error)) {
+		v.Unbind(Actor{}, Binding{Source: "amq.fanout", Destination: q}, done)
+	}, "")
+	for _, e := range a.VHost("/").Bindings() {
+		if e.Source == "amq.fanout" && e.Destination == q {
+			t.Error("it is still bound")
+		}
+	}
+	q = queueOn()
+	l.done("delete a queue", func(done func(*amqp.Error)) {
+		var w queue.Wake
+		v.DeleteQueue(Actor{}, q, false, false, &w, func(_ uint64, err *amqp.Error) { done(err) })
+		w.Flush()
+	}, "")
+	if a.VHost("/").Queue(q) != nil || v.Queue(q) != nil {
+		t.Error("the queue is still there, and its deletion was answered")
+	}
+	looked := 0
+	b.CatchUp = func(do func()) { looked++; do() }
+	l.done("find nothing", func(done func(*amqp.Error)) { v.FindExchange(Actor{}, "none", done) }, "NOT_FOUND - no exchange 'none' in vhost '/'")
+	if looked != 1 {
+		t.Errorf("it looked %d times again", looked)
+	}
+}
+
 // An auto-delete exchange goes everywhere with the last binding, whichever node knows it, and the one in front of it too.
 func TestAutoDeleteOfReplicas(t *testing.T) {
 	l := newCluster(t, 3)

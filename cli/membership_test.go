@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -12,6 +13,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/conformance"
 )
 
@@ -349,5 +351,84 @@ func TestJoinRefused(t *testing.T) {
 	p.run([]string{"server", "--listen", "127.0.0.1:0", "--http", "none", "--metrics", "none", "--data-dir", c.dirs[0], "--log-level", "none"})
 	if want := "this node is member 1 of a cluster, and has no address for the others"; !strings.Contains(errs.String(), want) {
 		t.Errorf("without an address: %s; want %s", errs.String(), want)
+	}
+}
+
+// TestStartInsists: a start that has seen a majority, and loses it before it has told metadata about the node, waits for the next
+// one. What waiting does not mend ends it.
+func TestStartInsists(t *testing.T) {
+	ctx, quit := context.WithCancel(context.Background())
+	m := &membership{context: ctx, log: slog.New(slog.DiscardHandler)}
+	answers := []error{amqp.Errorf(amqp.InternalError, "metadata has no majority: no node has led for 13s, and nothing was changed"), nil}
+	n := 0
+	change := func(done func(uint64, error)) { n++; done(1, answers[n-1]) }
+	if err := m.insist(change); err != nil || n != 2 {
+		t.Errorf("after %d tries: %v", n, err)
+	}
+	n, answers = 0, []error{amqp.Errorf(amqp.InternalError, "metadata cannot be stored: no space left on the disk")}
+	if err := m.insist(change); err == nil || n != 1 {
+		t.Errorf("on a full disk, after %d tries: %v", n, err)
+	}
+	quit()
+	n, answers = 0, []error{amqp.Errorf(amqp.InternalError, "metadata has no majority: as before")}
+	if err := m.insist(change); err == nil || n != 1 {
+		t.Errorf("when the node stops, after %d tries: %v", n, err)
+	}
+}
+
+// TestLookAgain: what one node has answered is there for a client of another one at once.
+func TestLookAgain(t *testing.T) {
+	c := runCluster(t, 3)
+	var conns []*amqp091.Connection
+	for _, n := range c.list {
+		conn, _ := n.dial()
+		conns = append(conns, conn)
+	}
+	on := func(i int, what string, do func(*amqp091.Channel) error) {
+		t.Helper()
+		ch, err := conns[i%3].Channel()
+		if err == nil {
+			err = do(ch)
+			ch.Close()
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	for i := range 12 {
+		q, x := fmt.Sprint("q", i), fmt.Sprint("x", i)
+		on(i, "declare", func(ch *amqp091.Channel) error {
+			if err := ch.ExchangeDeclare(x, "fanout", true, false, false, false, nil); err != nil {
+				return err
+			}
+			_, err := ch.QueueDeclare(q, true, false, false, false, amqp091.Table{"x-queue-type": "quorum"})
+			return err
+		})
+		for _, other := range []int{i + 1, i + 2} {
+			on(other, "use", func(ch *amqp091.Channel) (err error) {
+				switch i % 4 {
+				case 0:
+					_, err = ch.Consume(q, "", false, false, false, false, nil)
+				case 1:
+					_, _, err = ch.Get(q, true)
+				case 2:
+					_, err = ch.QueuePurge(q, false)
+				case 3:
+					err = ch.QueueBind(q, "", x, false, nil)
+				}
+				return err
+			})
+		}
+		on(i, "delete", func(ch *amqp091.Channel) error {
+			_, err := ch.QueueDelete(q, false, false, false)
+			return err
+		})
+	}
+	ch, err := conns[1].Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ch.Consume("none", "", false, false, false, false, nil); err == nil || !strings.Contains(err.Error(), "no queue 'none'") {
+		t.Errorf("what is nowhere: %v", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/warrenmq/warren/amqp"
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/cluster"
 	"github.com/warrenmq/warren/management"
@@ -20,6 +21,8 @@ const (
 	lookAgain = 2 * time.Second
 	// changeTime is how long one change of the members of the Raft shards may take before others have their turn.
 	changeTime = 20 * time.Second
+	// catchUpTime is how long a client waits for metadata when something is not there that may be on other nodes.
+	catchUpTime = time.Second
 	// waitingFor is how often a start says what it waits for.
 	waitingFor = 5 * time.Second
 )
@@ -46,13 +49,13 @@ func (m *membership) start() error {
 	if err := m.catchUp(); err != nil {
 		return err
 	}
-	if err := m.putSelf(); err != nil { // by which the others see that this node has caught up
+	// By this the others see that this node has caught up.
+	if err := m.insist(func(done func(uint64, error)) { r.broker.PutMember(m.self(), done) }); err != nil {
 		return err
 	}
 	if n := r.quorum.SlotCount(); n > 0 && !r.broker.HasSlots() { // of its time alone
-		done := make(chan error, 1)
-		r.broker.PutSlots(uint64(n), []uint64{m.identity.Number}, func(_ uint64, err error) { done <- err })
-		if err := <-done; err != nil {
+		err := m.insist(func(done func(uint64, error)) { r.broker.PutSlots(uint64(n), []uint64{m.identity.Number}, done) })
+		if err != nil {
 			return err
 		}
 	}
@@ -91,18 +94,55 @@ func (m *membership) catchUp() error {
 		if err == nil || !errors.Is(err, context.DeadlineExceeded) {
 			return err
 		}
-		m.mu.Lock()
-		up := 1 + len(m.reached)
-		m.mu.Unlock()
-		m.log.Warn("waiting for a majority of the cluster: metadata is there when it is", "reached", up, "members", max(1, len(m.link.Peers())))
+		m.sayWaiting()
 	}
 }
 
-// putSelf tells metadata about this node.
-func (m *membership) putSelf() error {
-	done := make(chan error, 1)
-	m.rooms.broker.PutMember(m.self(), func(_ uint64, err error) { done <- err })
-	return <-done
+// catchUpSoon implements broker.Options.CatchUp.
+func (m *membership) catchUpSoon(do func()) {
+	go func() {
+		select {
+		case <-m.ready:
+			ctx, cancel := context.WithTimeout(m.context, catchUpTime)
+			_ = m.meta.CaughtUp(ctx) // and if it fails, what is known here is all there is to go by
+			cancel()
+			if m.context.Err() != nil { // no client is left
+				return
+			}
+		default:
+		}
+		do()
+	}()
+}
+
+func (m *membership) sayWaiting() {
+	m.mu.Lock()
+	up := 1 + len(m.reached)
+	m.mu.Unlock()
+	m.log.Warn("waiting for a majority of the cluster: metadata is there when it is", "reached", up, "members", max(1, len(m.link.Peers())))
+}
+
+// insist changes metadata in a way that may be repeated, as often as it takes: while there is no majority a start waits.
+func (m *membership) insist(change func(done func(uint64, error))) error {
+	said := time.Now()
+	for {
+		done := make(chan error, 1)
+		change(func(_ uint64, err error) { done <- err })
+		err := <-done
+		var refused *amqp.Error
+		if err == nil || !errors.As(err, &refused) || !quorum.Passes(refused) {
+			return err
+		}
+		if time.Since(said) >= waitingFor {
+			said = time.Now()
+			m.sayWaiting()
+		}
+		select {
+		case <-time.After(lookAgain / 8):
+		case <-m.context.Done():
+			return err
+		}
+	}
 }
 
 // makeSlots makes this node's replicas of the slots that metadata knows of.
@@ -413,8 +453,9 @@ func (m *membership) Slots() (list []management.Slot) {
 	}
 	list = append(list, meta)
 	for _, s := range m.rooms.quorum.Slots() {
+		applied, digest := m.rooms.quorum.Digest(s.Slot)
 		list = append(list, management.Slot{Shard: 16 + uint64(s.Slot), Name: fmt.Sprint(s.Slot), Leader: s.Leader, Leads: s.Leads,
-			Term: s.Term, Members: s.Members, Voting: s.Voting, Applied: s.Applied})
+			Term: s.Term, Members: s.Members, Voting: s.Voting, Applied: applied, Digest: digest})
 	}
 	return list
 }

@@ -462,6 +462,9 @@ func (m *machine) create(id uint64, config queue.Config) *replica {
 	m.lastLog++
 	q := &replica{id: id, config: config, local: m.locals[id], log: newSlotLog(m.lastLog, &m.disk)}
 	q.state = queue.New(queue.QuorumRules(), config, &q.log)
+	if sabotageDiffer && m.node == 2 {
+		q.taken++
+	}
 	m.queues[id] = q
 	return q
 }

@@ -2,9 +2,12 @@ package quorum
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -287,6 +290,35 @@ func (h *Host) Slots() []SlotStatus {
 		}
 	}
 	return list
+}
+
+// maxDigest is how many octets of state a digest is made of at most: nothing is applied meanwhile.
+const maxDigest = 16 << 20
+
+// Digest is a sum of the replicated state of a slot, and the index of the entry applied last: replicas at the same index have the
+// same sum. It is empty where the state is too large to be looked at while the slot waits.
+func (h *Host) Digest(slot int) (applied uint64, sum string) {
+	h.mu.Lock()
+	m := h.slots[slot].machine
+	h.mu.Unlock()
+	return m.digest()
+}
+
+func (m *machine) digest() (applied uint64, sum string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	d := sha256.New()
+	b := m.common(nil)
+	d.Write(b)
+	octets := len(b)
+	for _, id := range slices.Sorted(maps.Keys(m.queues)) {
+		b = m.queues[id].record(binary.BigEndian.AppendUint64(b[:0], id))
+		if octets += len(b); octets > maxDigest {
+			return m.applied, ""
+		}
+		d.Write(b)
+	}
+	return m.applied, hex.EncodeToString(d.Sum(nil)[:16])
 }
 
 // AddMember adds a member to every slot: without a vote first, and with one when it has caught up. Its node must be running,

@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -504,9 +505,21 @@ func newMetaProposer(host *dragonboat.NodeHost, o MetaOptions) *metaProposer {
 	}
 }
 
+// The beginnings of errors that pass.
+const (
+	textNoMajority = "metadata has no majority"
+	textUnknown    = "metadata was changed while this node could not follow"
+)
+
+// Passes reports whether what a command of metadata failed with is no fault of the command, and passes when a majority of the
+// nodes is there and in touch.
+func Passes(err *amqp.Error) bool {
+	return strings.Contains(err.Text, textNoMajority) || strings.Contains(err.Text, textUnknown)
+}
+
 // noMajority is the error for a command that cannot be agreed on.
 func noMajority(format string, args ...any) *amqp.Error {
-	return amqp.Errorf(amqp.InternalError, "metadata has no majority: %s. Start the nodes that are down, or mend the network between them", fmt.Sprintf(format, args...))
+	return amqp.Errorf(amqp.InternalError, textNoMajority+": %s. Start the nodes that are down, or mend the network between them", fmt.Sprintf(format, args...))
 }
 
 // refusal is the error for a command that is asked for now. p.mu is held.
@@ -598,7 +611,7 @@ func (p *metaProposer) applied(number uint64, results []any) {
 				calls = append(calls, func() { done(results[i], nil) })
 			} else {
 				calls = append(calls, func() {
-					done(nil, amqp.Errorf(amqp.InternalError, "metadata was changed while this node could not follow, and the result is not known: look what there is now"))
+					done(nil, amqp.Errorf(amqp.InternalError, textUnknown+", and the result is not known: look what there is now"))
 				})
 			}
 		}

@@ -9,6 +9,9 @@ import (
 // reload has this node's clients go on after the slot has skipped a part of the log, and came by a snapshot to what that part
 // did: commands are answered, consumers get what they hold and were not given, and hear it if they are gone.
 func (d *dispatcher) reload(x *reload) {
+	for i := range x.queues { // before the answers to what came behind that
+		d.endGone(&x.queues[i])
+	}
 	for _, number := range d.proposer.unheard(x.last) {
 		b := d.proposer.claim(number)
 		if b == nil {
@@ -31,10 +34,31 @@ func (d *dispatcher) reload(x *reload) {
 	}
 }
 
+// endGone tells the consumers of a queue that it has no more.
+func (d *dispatcher) endGone(h *holdings) {
+	q := h.queue
+	var gone []*consumer
+	q.mu.Lock()
+	for id, c := range q.consumers {
+		if _, holds := h.held[id]; !holds {
+			c.gone = true
+			delete(q.consumers, id)
+			gone = append(gone, c)
+		}
+	}
+	q.mu.Unlock()
+	for _, c := range gone {
+		if c.out != nil {
+			c.out.Cancelled(&d.wake)
+		}
+	}
+}
+
 // resume has the consumers of a queue go on with what they hold by now.
 func (d *dispatcher) resume(h *holdings) {
+	d.endGone(h)
 	q := h.queue
-	var gone, on, late []*consumer
+	var on, late []*consumer
 	type expired struct {
 		id  queue.ConsumerID
 		ids []queue.Range
@@ -44,9 +68,6 @@ func (d *dispatcher) resume(h *holdings) {
 	for id, c := range q.consumers {
 		k, holds := h.held[id]
 		if !holds {
-			c.gone = true
-			delete(q.consumers, id)
-			gone = append(gone, c)
 			continue
 		}
 		if active := h.single && h.active == id; c.active != active && c.out != nil {
@@ -83,11 +104,6 @@ func (d *dispatcher) resume(h *holdings) {
 	q.mu.Unlock()
 	for _, x := range dropped {
 		q.settle(x.id, x.ids, queue.Ack)
-	}
-	for _, c := range gone {
-		if c.out != nil {
-			c.out.Cancelled(&d.wake)
-		}
 	}
 	for _, c := range late {
 		c.out.TimedOut(&d.wake)

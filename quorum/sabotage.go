@@ -7,6 +7,7 @@ const (
 	sabotageConfirm = false // messages are confirmed before they are in the log
 	sabotageTwice   = false // batches that were proposed twice are applied twice
 	sabotageForget  = false // a replica that starts anew passes over what was settled in the log that it replays
+	sabotageDiffer  = false // the replicas of member 2 count something that the others do not
 )
 
 // sabotaged is the engine as a build for drills has it.

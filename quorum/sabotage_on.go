@@ -13,6 +13,7 @@ var (
 	sabotageConfirm = os.Getenv("WARREN_SABOTAGE") == "confirm"
 	sabotageTwice   = os.Getenv("WARREN_SABOTAGE") == "twice"
 	sabotageForget  = os.Getenv("WARREN_SABOTAGE") == "forget"
+	sabotageDiffer  = os.Getenv("WARREN_SABOTAGE") == "differ"
 )
 
 func sabotaged(e engine) engine {

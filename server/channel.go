@@ -22,7 +22,7 @@ type channel struct {
 	answers    []*answer // owed for operations on topology that were applied
 	parked     int       // frames of this channel in conn.parked
 	committing bool      // one of them is tx.commit
-	notices    []string  // tags of consumers that were ended, and the client not told yet
+	looked     bool      // the method that comes next waited for metadata
 	content    content
 	route      route
 	groups     map[*broker.Queue]*group // of what this read has published
@@ -34,6 +34,7 @@ type channel struct {
 
 	mu        sync.Mutex // guards what follows. Locked alone or under no lock but a queue's
 	ended     bool       // nothing more goes out
+	notices   []string   // tags of consumers that were ended, and the client not told yet
 	tag       uint64     // last delivery tag given out
 	unacked   queue.Window[unacked]
 	handles   []*consumer

@@ -34,6 +34,7 @@ type consumer struct {
 	// Guarded by channel.mu.
 	unacked   int
 	cancelled bool
+	leaving   bool // by the client's basic.cancel, which is not answered
 	retired   bool // nothing of it is on its way to the peer any more
 }
 
@@ -92,26 +93,32 @@ func (k *consumer) tell(w *queue.Wake, m amqp.Method) {
 func (k *consumer) Cancelled(w *queue.Wake) {
 	ch := k.channel
 	ch.mu.Lock()
-	if k.cancelled || ch.ended {
+	leaving := k.leaving // the client ends it, too, and has no answer yet: what it acknowledged last may have come too late
+	if k.cancelled && !leaving || ch.ended {
 		ch.mu.Unlock()
 		return
 	}
-	k.cancelled = true
-	if k.getter {
+	k.cancelled, k.leaving = true, false
+	switch {
+	case leaving:
+	case k.getter:
 		delete(ch.getters, k.of)
-	} else {
+	default:
 		delete(ch.consumers, k.tag)
 	}
-	ch.mu.Unlock()
-	ch.conn.retire(k, w)
-	if k.stream { // which may be there still, and has lost this consumer only
-		k.of.Detach(k.id, queue.Cancel, w, func() {})
+	tell := !k.getter && ch.conn.capabilities.cancelNotify
+	if tell {
+		ch.notices = append(ch.notices, k.tag)
 	}
-	if !k.getter && ch.conn.capabilities.cancelNotify {
-		ch.conn.post(func() {
-			ch.notices = append(ch.notices, k.tag)
-			ch.giveNotices()
-		})
+	ch.mu.Unlock()
+	if !leaving {
+		ch.conn.retire(k, w)
+		if k.stream { // which may be there still, and has lost this consumer only
+			k.of.Detach(k.id, queue.Cancel, w, func() {})
+		}
+	}
+	if tell {
+		ch.conn.post(ch.giveNotices)
 	}
 }
 
@@ -127,7 +134,9 @@ func (k *consumer) TimedOut(*queue.Wake) {
 		switch {
 		case ch.state != channelOpen:
 		case known && c.capabilities.cancelNotify:
+			ch.mu.Lock()
 			ch.notices = append(ch.notices, k.tag)
+			ch.mu.Unlock()
 			ch.giveNotices()
 		default:
 			c.raise(ch, amqp.Errorf(amqp.PreconditionFailed, "delivery acknowledgement on channel %d timed out. Timeout value used: %d ms. "+
@@ -142,12 +151,29 @@ func (ch *channel) giveNotices() {
 	if ch.waiting > 0 || len(ch.answers) > 0 {
 		return
 	}
-	for _, tag := range ch.notices {
-		if ch.state == channelOpen {
-			ch.send(&amqp.BasicCancel{ConsumerTag: tag, NoWait: true})
-		}
-	}
+	ch.tellNotices(&ch.conn.wake, nil)
+}
+
+// tellNotices tells the client at once which consumers were ended. It comes before the answer to whatever a queue did after it
+// ended them: by that answer a client knows what has become of its acknowledgements. Where the channel waits for a getter, that
+// is about; then it runs on any goroutine, as the reader tells nothing until it has been resumed.
+func (ch *channel) tellNotices(w *queue.Wake, about *consumer) {
+	ch.mu.Lock()
+	tags := ch.notices
 	ch.notices = nil
+	if ch.ended {
+		tags = nil
+	}
+	ch.mu.Unlock()
+	if len(tags) == 0 {
+		return
+	}
+	ch.conn.putText(w, about, func(dst []byte) []byte {
+		for _, tag := range tags {
+			dst = amqp.AppendMethodFrame(dst, ch.number, &amqp.BasicCancel{ConsumerTag: tag, NoWait: true})
+		}
+		return dst
+	})
 }
 
 // Activity implements queue.Outlet.

@@ -204,3 +204,47 @@ func TestTimedOut(t *testing.T) {
 		t.Fatalf("%+v", m)
 	}
 }
+
+// TestEndedFirst: a client hears that its consumer was ended before it has the answer to what it asked when that was so: by
+// that answer it takes what it acknowledged for done.
+func TestEndedFirst(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		ask, answer amqp.Method
+	}{
+		{"get", &amqp.BasicGet{Queue: "q"}, &amqp.BasicGetOk{}},
+		{"get from another queue", &amqp.BasicGet{Queue: "empty"}, &amqp.BasicGetEmpty{}},
+		{"purge", &amqp.QueuePurge{Queue: "q"}, &amqp.QueuePurgeOk{}},
+		{"cancel", &amqp.BasicCancel{ConsumerTag: "c"}, &amqp.BasicCancelOk{}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			n := start(t, nil)
+			p := n.filled(t, 2)
+			p.declareAs(broker.Quorum, "empty")
+			w := n.open(t, nil)
+			w.send(1, &amqp.BasicQos{PrefetchCount: 1})
+			w.expect(1, &amqp.BasicQosOk{})
+			w.send(1, &amqp.BasicConsume{Queue: "q", ConsumerTag: "c"})
+			w.expect(1, &amqp.BasicConsumeOk{})
+			w.expect(1, &amqp.BasicDeliver{})
+			w.content(1)
+			consumer := n.far.last()
+			n.far.hold()
+			w.send(1, c.ask)
+			until(t, "it waits", func() bool { return n.far.open.Load() > 0 })
+			var wake queue.Wake
+			consumer.Cancelled(&wake)
+			wake.Flush()
+			n.far.release()
+			var cancel amqp.BasicCancel
+			if w.expect(1, &cancel); cancel.ConsumerTag != "c" {
+				t.Errorf("%q was cancelled", cancel.ConsumerTag)
+			}
+			w.expect(1, c.answer)
+			if _, got := c.answer.(*amqp.BasicGetOk); got {
+				w.content(1)
+			}
+			w.sync()
+		})
+	}
+}

@@ -40,10 +40,35 @@ func (c *conn) channelMethod(ch *channel, f *amqp.Frame) {
 	if id != amqp.BasicNackID && id != amqp.BasicRejectID { // those gather; all else finds them done
 		c.acks.flush(&c.wake)
 	}
-	if err := ch.do(m); err != nil {
+	looked := ch.looked
+	ch.looked = false
+	if err := ch.do(m); err != nil && (looked || err.Code != amqp.NotFound || !ch.lookAgain(id, f)) {
 		c.raise(ch, err.In(id))
 	}
 	c.runMail()
+}
+
+// lookAgain parks the frame of a method that has not found its queue, which may have been declared on another node just now, until
+// this node knows as much as that one did. It returns false if there is nothing to wait for. What is not here waits in the
+// broker.
+func (ch *channel) lookAgain(id amqp.MethodID, f *amqp.Frame) bool {
+	c := ch.conn
+	switch id {
+	case amqp.BasicConsumeID, amqp.BasicGetID, amqp.QueuePurgeID:
+	default:
+		return false
+	}
+	waits := c.server.broker.LookAgain(func() {
+		c.post(func() {
+			ch.looked = true
+			ch.resume()
+		})
+	})
+	if waits {
+		ch.waiting++
+		c.park(ch, f)
+	}
+	return waits
 }
 
 // do carries out a decoded method.

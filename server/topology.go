@@ -15,6 +15,7 @@ func (ch *channel) finish(id amqp.MethodID, err *amqp.Error, then func()) {
 	case err != nil:
 		ch.conn.raise(ch, err.In(id))
 	default:
+		ch.tellNotices(&ch.conn.wake, nil)
 		then()
 	}
 	ch.resume()

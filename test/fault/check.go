@@ -58,7 +58,6 @@ type checker struct {
 	fates   map[place]*fate
 	began   map[uint32]int           // by actor: event of its consuming
 	pending map[uint32][]settlement  // by actor: not answered
-	once    map[uint32][]settlement  // answered once
 	fresh   map[[2]uint32]message.ID // by actor and publisher's channel: the last one delivered for the first time
 	peaks   map[key][]peak
 	drained map[uint8]bool
@@ -72,7 +71,7 @@ type counts struct{ Published, Confirmed, Refused, Delivered, Redelivered, Acked
 const maxWrong = 20
 
 func newChecker(h *history) *checker {
-	return &checker{h: h, sent: map[message.ID]*sent{}, fates: map[place]*fate{}, began: map[uint32]int{}, pending: map[uint32][]settlement{}, once: map[uint32][]settlement{},
+	return &checker{h: h, sent: map[message.ID]*sent{}, fates: map[place]*fate{}, began: map[uint32]int{}, pending: map[uint32][]settlement{},
 		fresh: map[[2]uint32]message.ID{}, peaks: map[key][]peak{}, drained: map[uint8]bool{}}
 }
 
@@ -128,16 +127,13 @@ func (c *checker) event(i int, e *event) {
 		c.fate(e.queue, e.message).acked = true
 		c.pending[e.actor] = append(c.pending[e.actor], settlement{place{e.queue, e.message}, e.count})
 	case synced:
-		// A node that sees its consumer ended by the others tells the client so, and may tell it behind the first answer.
-		for _, s := range c.once[e.actor] {
+		for _, s := range c.pending[e.actor] {
 			c.settle(i, e, s)
 		}
-		c.once[e.actor] = c.pending[e.actor]
 		delete(c.pending, e.actor)
 	case ended:
-		c.counts.Undecided += len(c.pending[e.actor]) + len(c.once[e.actor])
+		c.counts.Undecided += len(c.pending[e.actor])
 		delete(c.pending, e.actor)
-		delete(c.once, e.actor)
 	case drained:
 		c.drained[e.queue] = true
 	}
@@ -217,10 +213,8 @@ func (c *checker) order(i int, e *event, s *sent, began int, fail func(string, .
 
 // end looks for what is missing, when all queues have been emptied.
 func (c *checker) end() {
-	for _, doubtful := range []map[uint32][]settlement{c.pending, c.once} {
-		for _, list := range doubtful {
-			c.counts.Undecided += len(list)
-		}
+	for _, list := range c.pending {
+		c.counts.Undecided += len(list)
 	}
 	var missing []message.ID
 	for m, s := range c.sent {

@@ -65,6 +65,7 @@ func TestSabotage(t *testing.T) {
 		{"twice", "for the first time twice", false},
 		{"forget", "delivers message", false},
 		{"confirm", "has lost message", true},
+		{"differ", "the replicas differ", true},
 	} {
 		if s.many && !clustered(warren) {
 			continue

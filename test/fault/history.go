@@ -21,7 +21,7 @@ const (
 	delivered             // actor received message from queue
 	acked                 // begins: actor settles message of queue
 	requeued              // begins: actor gives message back to queue
-	synced                // something was answered that actor asked behind all that it settled: with the second one that is applied for sure
+	synced                // something was answered that actor asked behind all that it settled, and it was not ended before: that is applied for sure
 	ended                 // actor was cancelled by the node, or lost its connection: what it settled and has not synced is in doubt
 	drained               // queue was found empty at the end
 	fault                 // something was done to the nodes

@@ -220,7 +220,7 @@ type session struct {
 	actor uint32
 	ch    *amqp.Channel
 	held  []holding
-	dirty int // so many answers until all that was settled is known to be applied
+	dirty bool // something was settled of which it is not known whether it was applied
 }
 
 // channel consumes on a channel for a while. An error is one of the connection.
@@ -253,7 +253,7 @@ func (k *consumer) channel(ctx context.Context, c *client, ch *amqp.Channel) err
 			if err := s.act(); err != nil { // lest all that it may hold stays held
 				return err
 			}
-			if s.dirty == 0 {
+			if !s.dirty {
 				continue
 			}
 			if err := s.sync(); err != nil {
@@ -331,7 +331,7 @@ func (s *session) note(what kind, i, j int) uint64 {
 	tag := s.held[j-1].tag
 	s.h.add(es...)
 	s.held = append(s.held[:i], s.held[j:]...)
-	s.dirty = 2
+	s.dirty = true
 	return tag
 }
 
@@ -367,7 +367,7 @@ func (s *session) sync() error {
 	if err != nil {
 		return err
 	}
-	s.dirty--
+	s.dirty = false
 	if !ok {
 		return nil
 	}
@@ -435,7 +435,7 @@ func drain(ctx context.Context, h *history, address string) error {
 		if more {
 			return fmt.Errorf("draining %s: it is not empty yet", queues[i].name)
 		}
-		h.add(event{kind: synced, actor: actor}, event{kind: synced, actor: actor}, event{kind: ended, actor: actor}) // all nodes are well
+		h.add(event{kind: synced, actor: actor}, event{kind: ended, actor: actor}) // all nodes are well
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func main() {
 }
 
 // sabotages are what can be broken on purpose; sabotage.go of package quorum says what they are.
-var sabotages = []string{"confirm", "twice", "forget", "again"}
+var sabotages = []string{"confirm", "twice", "forget", "again", "differ"}
 
 // outside builds Warren and runs this program again in a network of its own.
 func outside(ctx context.Context, o options, binary string, nodes int, dir string, failovers int, sabotage string) (good bool, err error) {

@@ -14,7 +14,7 @@ import (
 )
 
 // patience is how long a node may take to start, or to stop.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // Build builds Warren as it is released; tags are those of the build.
 func Build(binary string, tags ...string) error {
