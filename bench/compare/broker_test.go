@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -140,8 +141,8 @@ func TestRabbitMQThatRunsIsNeitherStartedNorStopped(t *testing.T) {
 	write(script, `echo "$1" >>"$PEER_DIR/calls"; [ "$1" = start ] && echo 4711; exit 0`)
 	write(filepath.Join(dir, "pid"), "1\n") // the first process always runs
 	r := &rabbitmq{script: script}
-	if err := r.start(context.Background()); err != nil || r.pid() != 1 || r.uri() != "amqp://guest:guest@127.0.0.1:5999/" {
-		t.Fatal(r.pid(), r.uri(), err)
+	if err := r.start(context.Background()); err != nil || !slices.Equal(r.pids(), []int{1}) || r.uri() != "amqp://guest:guest@127.0.0.1:5999/" {
+		t.Fatal(r.pids(), r.uri(), err)
 	}
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
@@ -152,8 +153,8 @@ func TestRabbitMQThatRunsIsNeitherStartedNorStopped(t *testing.T) {
 
 	os.Remove(filepath.Join(dir, "pid"))
 	r = &rabbitmq{script: script}
-	if err := r.start(context.Background()); err != nil || r.pid() != 4711 {
-		t.Fatal(r.pid(), err)
+	if err := r.start(context.Background()); err != nil || !slices.Equal(r.pids(), []int{4711}) {
+		t.Fatal(r.pids(), err)
 	}
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
