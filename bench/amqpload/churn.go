@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -117,7 +118,7 @@ func runExclusive(w *workload, m *meter) (*report, error) {
 	}
 	for n := cycles - min(cycles, uint64(w.Producers)); n < cycles; n++ {
 		for node := range w.nodes() {
-			if err := awaitNoQueue(w.at(node), w.exclusiveName(n), exclusiveGone); err != nil {
+			if err := awaitNoQueue(w.at(node), w.exclusiveName(n), cmp.Or(w.gone, exclusiveGone)); err != nil {
 				return nil, err
 			}
 		}

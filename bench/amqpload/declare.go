@@ -59,7 +59,7 @@ func runDeclare(w *workload, m *meter) (*report, error) {
 		return nil, err
 	}
 	err = w.together(func(k int) error {
-		return awaitKnown(w.at(k+1), spreadLimit, func(c *conn) error {
+		return awaitKnown(w.at(k+1), w.spreadLimit(), func(c *conn) error {
 			return c.pipeline(share(k), queueDeclareOk, func(i int) { c.encodePassiveDeclare(name(k, i)) })
 		})
 	})
@@ -71,7 +71,7 @@ func runDeclare(w *workload, m *meter) (*report, error) {
 	}
 	n := uint64(w.Queues)
 	r.Verdict = verdict{Sent: n, Expected: n, Received: n} // all were found
-	return r, w.together(func(k int) error { return awaitNoQueue(w.at(k+1), name(k, share(k)-1), spreadLimit) })
+	return r, w.together(func(k int) error { return awaitNoQueue(w.at(k+1), name(k, share(k)-1), w.spreadLimit()) })
 }
 
 // together calls do for all producers at once and returns the first error.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strconv"
@@ -10,6 +11,8 @@ import (
 
 // spreadLimit is how long a declaration may take to reach all nodes.
 const spreadLimit = 20 * time.Second
+
+func (w *workload) spreadLimit() time.Duration { return cmp.Or(w.spread, spreadLimit) }
 
 // nodes is how many nodes of a cluster the load is spread over.
 func (w *workload) nodes() int { return 1 + len(w.others) }
@@ -87,7 +90,7 @@ func (w *workload) onNode(c *conn, node int, share []int, do func(c *conn, share
 // awaitEverywhere waits until all nodes but the first know what ask asks for with a passive declare.
 func (w *workload) awaitEverywhere(ask func(*conn) error) error {
 	for node := 1; node < w.nodes(); node++ {
-		if err := awaitKnown(w.at(node), spreadLimit, ask); err != nil {
+		if err := awaitKnown(w.at(node), w.spreadLimit(), ask); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -27,15 +28,11 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// serveStandIn answers every connection on the --listen address with one octet, until SIGTERM.
+// serveStandIn answers every connection on the --listen address with one octet, and every request to the --http address with
+// wholeStatus, until SIGTERM.
 func serveStandIn(args []string) {
-	var address string
-	for i, a := range args {
-		if a == "--listen" {
-			address = args[i+1]
-		}
-	}
-	l, err := net.Listen("tcp", address)
+	go http.ListenAndServe(argument(args, "--http"), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, wholeStatus) }))
+	l, err := net.Listen("tcp", argument(args, "--listen"))
 	if err != nil {
 		panic(err)
 	}
