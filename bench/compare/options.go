@@ -55,7 +55,7 @@ func parseOptions(args []string) (*options, error) {
 	flags.IntVar(&o.stored, "stored", 10_000_000, "messages of workloads stored and stored-queues")
 	flags.IntVar(&o.replay, "replay", 100_000, "messages of workload replay")
 	flags.IntVar(&o.passing, "passing", 5_000_000, "messages of workload old-unacked")
-	flags.BoolVar(&o.quick, "quick", false, "short runs: all workloads that have a peer in less than twelve minutes; the others only by name")
+	flags.BoolVar(&o.quick, "quick", false, "short runs: all workloads that have a peer in a quarter of an hour; the others only by name")
 	flags.StringVar(&o.only, "only", "", "measure one side only: warren or peer")
 	flags.StringVar(&o.warrenBinary, "warren", "", "a Warren binary to measure instead of building this tree")
 	flags.StringVar(&o.peerBinary, "peer-binary", "", "another Warren binary as the peer, such as one built before a change")
