@@ -1,7 +1,7 @@
 package main
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -43,7 +43,7 @@ func churn(w *workload, m *meter, once func(w *workload, id uint16, n uint64) er
 		failed     atomic.Pointer[error]
 		took       = make([]histogram, w.Producers)
 	)
-	before := m.read(0, 0)
+	before := m.begin()
 	deadline := before.at.Add(w.Duration)
 	for id := range w.Producers {
 		workers.Go(func() {
@@ -72,7 +72,7 @@ func churn(w *workload, m *meter, once func(w *workload, id uint16, n uint64) er
 }
 
 func churnOnce(w *workload, id uint16, n uint64) error {
-	c, err := dial(w.endpoint)
+	c, err := dial(w.at(int(n)))
 	if err != nil {
 		return err
 	}
@@ -117,8 +117,10 @@ func runExclusive(w *workload, m *meter) (*report, error) {
 		return nil, err
 	}
 	for n := cycles - min(cycles, uint64(w.Producers)); n < cycles; n++ {
-		if err := awaitNoQueue(w.endpoint, w.exclusiveName(n), exclusiveGone); err != nil {
-			return nil, err
+		for node := range w.nodes() {
+			if err := awaitNoQueue(w.at(node), w.exclusiveName(n), cmp.Or(w.gone, exclusiveGone)); err != nil {
+				return nil, err
+			}
 		}
 	}
 	r := &report{workload: w, Phases: []phase{p}}
@@ -131,7 +133,7 @@ func (w *workload) exclusiveName(n uint64) string {
 }
 
 func exclusiveOnce(w *workload, id uint16, n uint64) error {
-	c, err := dial(w.endpoint)
+	c, err := dial(w.at(int(n)))
 	if err != nil {
 		return err
 	}
@@ -182,12 +184,11 @@ func awaitNoQueue(e endpoint, queue string, limit time.Duration) error {
 		}
 		_, err = c.queueDepth(queue)
 		c.Close()
-		var closed *closeError
-		if errors.As(err, &closed) && closed.code == 404 {
+		if notFound(err) {
 			return nil
 		}
 		if time.Now().After(end) {
-			return fmt.Errorf("queue %s is still there %v after its connection (%v)", queue, limit, err)
+			return fmt.Errorf("%s: queue %s is still there %v after its connection (%v)", e.address, queue, limit, err)
 		}
 	}
 }

@@ -81,7 +81,7 @@ func openIdle(w *workload) ([]*conn, error) {
 				if i >= w.Connections {
 					return
 				}
-				c, err := dialFrom(idleSource(w.endpoint, i), w.endpoint)
+				c, err := dialFrom(idleSource(w.at(i), i), w.at(i))
 				mu.Lock()
 				if err == nil {
 					conns = append(conns, c)

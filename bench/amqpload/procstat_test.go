@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"os/exec"
+	"slices"
 	"testing"
 	"time"
 )
@@ -38,6 +39,10 @@ func TestTreeHoldsChildren(t *testing.T) {
 	}
 	defer child.Wait()
 	defer child.Process.Kill()
+	nodes := (&processTree{root: child.Process.Pid, others: []int{os.Getppid(), 1 << 30}}).members()
+	if nodes[0] != child.Process.Pid || !slices.Contains(nodes[1:], os.Getppid()) {
+		t.Errorf("members %v of %d and %d", nodes, child.Process.Pid, os.Getppid())
+	}
 	members := (&processTree{root: os.Getpid()}).members()
 	if members[0] != os.Getpid() || len(members) < 2 || members[len(members)-1] != child.Process.Pid {
 		t.Errorf("members %v of %d, child %d", members, os.Getpid(), child.Process.Pid)

@@ -12,8 +12,8 @@ import (
 
 // broker is one side of the comparison.
 type broker interface {
-	uri() string
-	pid() int
+	uri() string // of a cluster all nodes', with commas between
+	pids() []int
 	// start makes the broker ready for connections; one that runs already is left alone.
 	start(ctx context.Context) error
 	// stop ends what start has started.
@@ -27,7 +27,7 @@ type given struct {
 }
 
 func (g *given) uri() string { return g.address }
-func (g *given) pid() int    { return g.process }
+func (g *given) pids() []int { return []int{g.process} }
 func (g *given) stop() error { return nil }
 
 func (g *given) start(context.Context) error {

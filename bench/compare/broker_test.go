@@ -4,9 +4,11 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,15 +28,11 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// serveStandIn answers every connection on the --listen address with one octet, until SIGTERM.
+// serveStandIn answers every connection on the --listen address with one octet, and every request to the --http address with
+// wholeStatus, until SIGTERM.
 func serveStandIn(args []string) {
-	var address string
-	for i, a := range args {
-		if a == "--listen" {
-			address = args[i+1]
-		}
-	}
-	l, err := net.Listen("tcp", address)
+	go http.ListenAndServe(argument(args, "--http"), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, wholeStatus) }))
+	l, err := net.Listen("tcp", argument(args, "--listen"))
 	if err != nil {
 		panic(err)
 	}
@@ -140,8 +138,8 @@ func TestRabbitMQThatRunsIsNeitherStartedNorStopped(t *testing.T) {
 	write(script, `echo "$1" >>"$PEER_DIR/calls"; [ "$1" = start ] && echo 4711; exit 0`)
 	write(filepath.Join(dir, "pid"), "1\n") // the first process always runs
 	r := &rabbitmq{script: script}
-	if err := r.start(context.Background()); err != nil || r.pid() != 1 || r.uri() != "amqp://guest:guest@127.0.0.1:5999/" {
-		t.Fatal(r.pid(), r.uri(), err)
+	if err := r.start(context.Background()); err != nil || !slices.Equal(r.pids(), []int{1}) || r.uri() != "amqp://guest:guest@127.0.0.1:5999/" {
+		t.Fatal(r.pids(), r.uri(), err)
 	}
 	if err := r.stop(); err != nil {
 		t.Fatal(err)
@@ -152,8 +150,8 @@ func TestRabbitMQThatRunsIsNeitherStartedNorStopped(t *testing.T) {
 
 	os.Remove(filepath.Join(dir, "pid"))
 	r = &rabbitmq{script: script}
-	if err := r.start(context.Background()); err != nil || r.pid() != 4711 {
-		t.Fatal(r.pid(), err)
+	if err := r.start(context.Background()); err != nil || !slices.Equal(r.pids(), []int{4711}) {
+		t.Fatal(r.pids(), err)
 	}
 	if err := r.stop(); err != nil {
 		t.Fatal(err)

@@ -12,22 +12,24 @@ import (
 	"time"
 )
 
-// campaign is one call of the program: the two brokers and the rounds so far.
+// campaign is one call of the program: the two brokers, once as a node and once as a cluster, and the rounds so far.
 type campaign struct {
 	*options
 	*house
 	log io.Writer
 
-	amqpload     string
-	warrenServer broker // nil when it is not measured
-	peerServer   broker
-	began        time.Time
-	source       string // the commit
-	measured     []*round
+	amqpload      string
+	warrenServer  broker // nil when it is not measured
+	peerServer    broker
+	warrenCluster broker
+	peerCluster   broker
+	began         time.Time
+	source        string // the commit
+	measured      []*round
 }
 
-// open builds and starts what is to be measured.
-func (c *campaign) open(ctx context.Context) (err error) {
+// open builds what is to be measured, and starts what the first of the workloads needs.
+func (c *campaign) open(ctx context.Context, chosen []workload) (err error) {
 	c.began, c.source = time.Now(), c.commit()
 	if c.amqpload, err = c.compile(ctx, "./bench/amqpload", "amqpload"); err != nil {
 		return err
@@ -40,42 +42,70 @@ func (c *campaign) open(ctx context.Context) (err error) {
 			return err
 		}
 		c.warrenServer = &warren{binary: binary, dir: filepath.Join(c.build, "warren-node")}
+		c.warrenCluster = newWarrenCluster(binary, filepath.Join(c.build, "warren-cluster"))
 	}
 	if c.only != onlyWarren {
-		c.peerServer = c.choosePeer()
+		c.choosePeer()
 	}
-	for _, b := range c.brokers() {
-		if err := b.start(ctx); err != nil {
-			return err
+	warren, peer := c.sides(chosen[0])
+	for _, b := range []broker{warren, peer} {
+		if b != nil {
+			if err := b.start(ctx); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-func (c *campaign) choosePeer() broker {
+func (c *campaign) choosePeer() {
 	switch {
 	case c.peerURI != "":
-		return &given{c.peerURI, c.peerPid}
+		c.peerServer = &given{c.peerURI, c.peerPid} // and none for clusters: see ofNodes
 	case c.peerBinary != "":
-		return &warren{binary: c.peerBinary, dir: filepath.Join(c.build, "peer-node")}
+		c.peerServer = &warren{binary: c.peerBinary, dir: filepath.Join(c.build, "peer-node")}
+		c.peerCluster = newWarrenCluster(c.peerBinary, filepath.Join(c.build, "peer-cluster"))
+	default:
+		script := filepath.Join(c.root, "bench", "rabbitmq")
+		c.peerServer, c.peerCluster = &rabbitmq{script: script}, &rabbitmq{script: script, three: true}
 	}
-	return &rabbitmq{script: filepath.Join(c.root, "bench", "rabbitmq")}
 }
 
-// brokers returns those that are measured, in the order of a round.
-func (c *campaign) brokers() (measured []broker) {
-	for _, b := range []broker{c.warrenServer, c.peerServer} {
+// sides returns what a workload measures, in the order of a round; nil is none.
+func (c *campaign) sides(w workload) (warren, peer broker) {
+	warren, peer = c.warrenServer, c.peerServer
+	if w.cluster {
+		warren, peer = c.warrenCluster, c.peerCluster
+	}
+	if w.alone {
+		peer = nil
+	}
+	return warren, peer
+}
+
+// rest stops what a workload does not measure. Nodes and clusters do not run at once: they would take time from each other, and
+// RabbitMQ's take the same ports.
+func (c *campaign) rest(w workload) error {
+	others := []broker{c.warrenCluster, c.peerCluster}
+	if w.cluster {
+		others = []broker{c.warrenServer, c.peerServer}
+	}
+	for _, b := range others {
 		if b != nil {
-			measured = append(measured, b)
+			if err := b.stop(); err != nil {
+				return err
+			}
 		}
 	}
-	return measured
+	return nil
 }
 
 func (c *campaign) close() {
-	for _, b := range c.brokers() {
-		if err := b.stop(); err != nil {
-			fmt.Fprintln(c.log, "compare:", err)
+	for _, b := range []broker{c.warrenServer, c.peerServer, c.warrenCluster, c.peerCluster} {
+		if b != nil {
+			if err := b.stop(); err != nil {
+				fmt.Fprintln(c.log, "compare:", err)
+			}
 		}
 	}
 }
@@ -106,17 +136,21 @@ func (c *campaign) run(ctx context.Context, chosen []workload) error {
 
 // measure runs a workload's rounds; it ends early at a round that makes the workload void.
 func (c *campaign) measure(ctx context.Context, w workload) (done []*round, err error) {
+	if err := c.rest(w); err != nil {
+		return nil, err
+	}
+	warren, peer := c.sides(w)
 	for n := 1; n <= w.roundsOf(c.options); n++ {
 		r := &round{Workload: w.name, Arguments: w.args(c.options), Number: n, Started: time.Now()}
 		if r.SyncTimes, err = syncTimes(c.build, syncsEach); err != nil {
 			return nil, err
 		}
-		if c.warrenServer != nil {
-			r.Warren = c.runSide(ctx, w, r, c.warrenServer)
+		if warren != nil {
+			r.Warren = c.runSide(ctx, w, r, warren)
 			c.note(r, "warren", r.Warren)
 		}
-		if c.peerServer != nil && !w.alone {
-			r.Peer = c.runSide(ctx, w, r, c.peerServer)
+		if peer != nil {
+			r.Peer = c.runSide(ctx, w, r, peer)
 			c.note(r, "peer", r.Peer)
 		}
 		if ctx.Err() != nil {

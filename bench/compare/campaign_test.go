@@ -18,7 +18,7 @@ type stub struct {
 }
 
 func (s *stub) uri() string { return s.name }
-func (s *stub) pid() int    { return 1 }
+func (s *stub) pids() []int { return []int{1} }
 func (s *stub) start(context.Context) error {
 	*s.calls = append(*s.calls, s.name+" starts")
 	return nil

@@ -87,7 +87,11 @@ type loadVerdict struct {
 
 // load runs amqpload once and returns its report, also as it was printed.
 func load(ctx context.Context, amqpload string, b broker, args []string) (*loadReport, json.RawMessage, error) {
-	args = append([]string{"-json", "-uri", b.uri(), "-pid", strconv.Itoa(b.pid())}, fill(args, b)...)
+	var pids []string
+	for _, pid := range b.pids() {
+		pids = append(pids, strconv.Itoa(pid))
+	}
+	args = append([]string{"-json", "-uri", b.uri(), "-pid", strings.Join(pids, ",")}, fill(args, b)...)
 	cmd := exec.CommandContext(ctx, amqpload, args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

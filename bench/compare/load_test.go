@@ -35,6 +35,7 @@ func TestFiguresOfAReport(t *testing.T) {
 		"run: per second":                                   400,
 		"run: per broker CPU-second":                        4000,
 		"run: anonymous memory at most, MiB":                2,
+		"run: messages of 1 KiB per second":                 400,
 		"run: end to end p50, ms":                           0.15,
 		"run: end to end p99, ms":                           1.25,
 		"run: confirm p50, ms":                              1.6,

@@ -35,13 +35,18 @@ func run(ctx context.Context, args []string) error {
 	if o.quick && len(o.workloads) == 0 {
 		chosen = quickly(chosen)
 	}
+	if o.peerURI != "" {
+		if chosen, err = ofNodes(chosen, len(o.workloads) > 0); err != nil {
+			return err
+		}
+	}
 	h, err := openHouse()
 	if err != nil {
 		return err
 	}
 	c := &campaign{options: o, house: h, log: os.Stderr}
 	defer c.close()
-	if err := c.open(ctx); err != nil {
+	if err := c.open(ctx, chosen); err != nil {
 		return err
 	}
 	return c.run(ctx, chosen)

@@ -17,6 +17,7 @@ type options struct {
 	warmup      time.Duration
 	backlog     int // messages
 	queues      int
+	declared    int // queues of workload declare3
 	connections int
 	bindings    int // of the workloads topic
 	get         int // messages of workload get
@@ -47,13 +48,14 @@ func parseOptions(args []string) (*options, error) {
 	flags.DurationVar(&o.warmup, "warmup", 2*time.Second, "time before that")
 	flags.IntVar(&o.backlog, "backlog", 1_000_000, "messages of workload backlog")
 	flags.IntVar(&o.queues, "queues", 5000, "queues of workload queues")
+	flags.IntVar(&o.declared, "declared", 1000, "queues of workload declare3")
 	flags.IntVar(&o.connections, "connections", 10_000, "connections of workload idle")
 	flags.IntVar(&o.bindings, "bindings", 10_000, "bindings of the workloads topic")
 	flags.IntVar(&o.get, "get", 100_000, "messages of workload get, at most")
 	flags.IntVar(&o.stored, "stored", 10_000_000, "messages of workloads stored and stored-queues")
 	flags.IntVar(&o.replay, "replay", 100_000, "messages of workload replay")
 	flags.IntVar(&o.passing, "passing", 5_000_000, "messages of workload old-unacked")
-	flags.BoolVar(&o.quick, "quick", false, "short runs: all workloads that have a peer in less than twelve minutes; the others only by name")
+	flags.BoolVar(&o.quick, "quick", false, "short runs: all workloads that have a peer in a quarter of an hour; the others only by name")
 	flags.StringVar(&o.only, "only", "", "measure one side only: warren or peer")
 	flags.StringVar(&o.warrenBinary, "warren", "", "a Warren binary to measure instead of building this tree")
 	flags.StringVar(&o.peerBinary, "peer-binary", "", "another Warren binary as the peer, such as one built before a change")
@@ -84,7 +86,7 @@ func (o *options) shorten(flags *flag.FlagSet) {
 	given := map[string]bool{}
 	flags.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	for name, value := range map[string]string{
-		"duration": "1.5s", "warmup": "500ms", "backlog": "100000", "queues": "300", "connections": "1000",
+		"duration": "1.5s", "warmup": "500ms", "backlog": "100000", "queues": "300", "declared": "300", "connections": "1000",
 		"bindings": "2500", // ten thousand cost RabbitMQ twenty seconds a run to make and to delete
 		"get":      "20000", "stored": "1000000", "passing": "1000000", "replay": "5000",
 	} {
@@ -96,8 +98,8 @@ func (o *options) shorten(flags *flag.FlagSet) {
 
 func (o *options) validate() error {
 	switch {
-	case o.rounds < 1 || o.backlog < 1 || o.queues < 1 || o.connections < 1 || o.bindings < 1 || o.get < 1 || o.stored < 1 || o.passing < 1 || o.replay < 1:
-		return fmt.Errorf("-rounds, -backlog, -queues, -connections, -bindings, -get, -stored, -passing and -replay must be positive")
+	case o.rounds < 1 || o.backlog < 1 || o.queues < 1 || o.declared < 1 || o.connections < 1 || o.bindings < 1 || o.get < 1 || o.stored < 1 || o.passing < 1 || o.replay < 1:
+		return fmt.Errorf("-rounds, -backlog, -queues, -declared, -connections, -bindings, -get, -stored, -passing and -replay must be positive")
 	case o.duration <= 0 || o.warmup < 0:
 		return fmt.Errorf("-duration must be positive and -warmup not negative")
 	case o.only != "" && o.only != onlyWarren && o.only != onlyPeer:
@@ -124,6 +126,16 @@ func (o *options) page() string {
 // quickly returns the workloads that -quick measures when none is named.
 func quickly(all []workload) []workload {
 	return slices.DeleteFunc(all, func(w workload) bool { return w.alone })
+}
+
+// ofNodes returns the workloads that need no cluster, for a peer that is one broker. When they were named, none may need one.
+func ofNodes(chosen []workload, named bool) ([]workload, error) {
+	for _, w := range chosen {
+		if w.cluster && named {
+			return nil, fmt.Errorf("-peer-uri is one broker; %s is measured on clusters", w.name)
+		}
+	}
+	return slices.DeleteFunc(chosen, func(w workload) bool { return w.cluster }), nil
 }
 
 // choose returns the workloads that are named, or whose first words are; without names all.

@@ -29,7 +29,7 @@ type row struct {
 func newSection(c *campaign, w workload, done []*round) *section {
 	announced := announcedPeer(done)
 	s := &section{name: w.name, about: w.about}
-	if c.peerServer != nil && !w.alone {
+	if _, peer := c.sides(w); peer != nil {
 		s.peer = cmp.Or(c.peerName, announced, "the peer")
 	}
 	for _, r := range done {

@@ -25,6 +25,8 @@ type warren struct {
 	binary string
 	dir    string // holds the data directory and the log
 
+	membership []string // the arguments of a node of a cluster
+
 	address string   // of AMQP
 	started []string // the arguments of the last start
 	cmd     *exec.Cmd
@@ -33,8 +35,8 @@ type warren struct {
 
 // arguments is the command line of a node that listens on loopback only.
 func (w *warren) arguments(amqp, http, metrics string) []string {
-	return []string{"server", "--data-dir", w.dataDir(),
-		"--listen", amqp, "--http", http, "--metrics", metrics}
+	return append([]string{"server", "--data-dir", w.dataDir(),
+		"--listen", amqp, "--http", http, "--metrics", metrics}, w.membership...)
 }
 
 func (w *warren) uri() string { return "amqp://guest:guest@" + w.address + "/" }
@@ -45,6 +47,8 @@ func (w *warren) pid() int {
 	}
 	return w.cmd.Process.Pid
 }
+
+func (w *warren) pids() []int { return []int{w.pid()} }
 
 func (w *warren) alive() bool {
 	if w.cmd == nil {

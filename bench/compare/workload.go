@@ -12,6 +12,7 @@ type workload struct {
 	about   string
 	args    func(o *options) []string // amqpload's flags
 	fresh   bool                      // each run on a broker that has just started
+	cluster bool                      // on a cluster of clusterNodes instead of a node
 	alone   bool                      // of Warren only: its aims are bounds of its own figures
 	paired  bool                      // though alone: each run holds the two that are compared, and all rounds are run
 	figures []figure
@@ -106,6 +107,22 @@ func workloads() []workload {
 				return []string{"-workload", "idle", "-connections", strconv.Itoa(o.connections)}
 			},
 			fresh: true, figures: idleFigures()},
+		{name: "quorum3", about: "a quorum queue of three nodes, 1 KiB: a publisher at each, with 1000 unconfirmed publishes, and a consumer at each, with an ack per 100 deliveries",
+			args:    timed("-workload", "quorum", "-producers", "3", "-consumers", "3"),
+			cluster: true, figures: quorumFigures(4)},
+		{name: "quorum3-queues", about: "the same with 9 quorum queues, declared at the nodes in turn: 6 publishers to all of them, a consumer for each queue",
+			args:    timed("-workload", "quorum", "-queues", "9", "-producers", "6"),
+			cluster: true, figures: quorumFigures(4)},
+		{name: "churn3", about: "6 workers, at three nodes in turn: connect, open a channel, declare and bind an exclusive queue, receive 1 message, close (connections are counted)",
+			args: func(o *options) []string {
+				return []string{"-workload", "churn-exclusive", "-producers", "6", "-duration", o.duration.String()}
+			},
+			cluster: true, figures: append(throughput("churn", 15, 0), endToEndTimes("churn", 0)...)},
+		{name: "declare3", about: "30 connections to three nodes declare quorum queues, each one after another, and delete them",
+			args: func(o *options) []string {
+				return []string{"-workload", "declare", "-queues", strconv.Itoa(o.declared)}
+			},
+			cluster: true, figures: declareFigures(1000)},
 		{name: "stored", about: "a long backlog of persistent messages of 128 octets; the broker is killed and started again before it drains",
 			args:  func(o *options) []string { return storedArgs(o, 1) },
 			fresh: true, alone: true, figures: storedFigures()},
@@ -252,6 +269,19 @@ func throughput(phase string, rateAim, cpuAim float64) []figure {
 		{name: phase + ": per broker CPU-second", aim: atLeast(cpuAim), read: inPhase(phase, func(p *phaseReport) float64 { return p.PerCPUSecond })},
 		anonymous(phase),
 	}
+}
+
+// quorumFigures are of all nodes of a cluster together, but for the times.
+func quorumFigures(rateAim float64) []figure {
+	return append(append(append(throughput("run", rateAim, 0),
+		figure{name: "run: messages of 1 KiB per second", aim: noLess(30_000), read: inPhase("run", (*phaseReport).rate)},
+		cpuPerMessage("run", 0)), endToEndTimes("run", 0)...), confirmTimes("run", aim{}, aim{})...)
+}
+
+func declareFigures(rateAim float64) (figures []figure) {
+	figures = append(throughput("declare", 0, 0), endToEndTimes("declare", 0)...)
+	figures[0].aim = noLess(rateAim)
+	return append(append(figures, throughput("delete", 0, 0)...), endToEndTimes("delete", 0)...)
 }
 
 func anonymous(phase string) figure {
