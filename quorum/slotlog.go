@@ -53,8 +53,8 @@ func newSlotLog(name uint64, disk *diskMeta, octets *int64) slotLog {
 
 // level is a level, which is made when it is first used.
 func (l *slotLog) level(i uint8) *logLevel {
-	for int(i) >= len(l.levels) {
-		l.levels = append(l.levels, logLevel{})
+	if int(i) >= len(l.levels) {
+		l.levels = append(make([]logLevel, 0, i+1), l.levels...)[:i+1]
 	}
 	return &l.levels[i]
 }
