@@ -49,7 +49,7 @@ func (s *State) top() (from int, f flight, ok bool) {
 		f, ok = s.head(fromReturns)
 		return fromReturns, f, ok
 	}
-	if len(s.levels) == 1 {
+	if s.highest == 0 {
 		f, ok = s.head(0)
 		return 0, f, ok
 	}

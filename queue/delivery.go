@@ -29,9 +29,9 @@ func (s *State) run(c *consumer, batch []Message, i, end int, fx *Effects) {
 	var octets, again uint64
 	for ; i < end; i++ {
 		m := &batch[i]
-		if len(s.levels) > 1 {
+		if s.highest > 0 {
 			number = s.levelOf(m)
-			lv = &s.levels[number]
+			lv = s.level(int(number))
 		}
 		lv.after = lv.next
 		lv.next++

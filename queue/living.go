@@ -72,7 +72,12 @@ func (l Living) seek(seq Seq) int {
 
 // Cursor is the Seq up to which everything of a level was passed: what is alive before it is in flight or returned, and
 // behind it everything is.
-func (s *State) Cursor(level uint8) Seq { return seqOf(level, s.levels[level].after) }
+func (s *State) Cursor(level uint8) Seq {
+	if int(level) >= len(s.levels) {
+		return seqOf(level, 0)
+	}
+	return seqOf(level, s.levels[level].after)
+}
 
 // exceptions appends to dst what is alive at or before the cursors, in the order in which it would be served if all
 // consumers were gone, and with the counts that it would have then. What is leaving is among them.

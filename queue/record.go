@@ -43,9 +43,9 @@ func (s *State) encode(dst []byte, leaving []SeqRange) []byte {
 	if s.rules.CountReturns {
 		dst[len(dst)-1] = 1
 	}
-	dst = binary.AppendUvarint(dst, uint64(len(s.levels)))
-	for i := range s.levels {
-		lv := &s.levels[i]
+	dst = binary.AppendUvarint(dst, uint64(s.highest)+1)
+	for i := range int(s.highest) + 1 {
+		lv := s.level(i)
 		dst = binary.AppendUvarint(dst, lv.after)
 		dst = binary.AppendUvarint(dst, lv.next-lv.after)
 		again := uint64(0)

@@ -241,10 +241,11 @@ func (lv *recovering) candidate(place uint64) *candidate {
 func (r *Recovery) State(config Config, log Log, unclean bool) *State {
 	r.sort()
 	s := New(r.rules, config, log)
+	s.level(len(r.levels) - 1)
 	s.expiring, s.stats.ReadyBytes = r.expiring, r.octets
 	var back []revenant
 	for i := range r.levels {
-		from, lv := &r.levels[i], &s.levels[i]
+		from, lv := &r.levels[i], s.level(i)
 		lv.after, lv.next, lv.again, lv.stored = from.after, from.next, from.again, from.stored
 		if unclean {
 			lv.again = lv.next

@@ -48,7 +48,7 @@ func (s *State) AppendSnapshot(dst []byte) []byte {
 		w.uvarint(*n)
 	}
 	octets, expiring := s.backlog()
-	w.uvarint(octets, expiring, uint64(len(s.levels)))
+	w.uvarint(octets, expiring, uint64(s.highest)+1)
 	w.levels(s.levels)
 	w.uvarint(uint64(s.returns.Len()))
 	for _, f := range s.returns.Range(0, s.turns) {
@@ -311,17 +311,17 @@ func (r *reader) ready(f *flight) {
 
 func (r *reader) levels() (stored uint64) {
 	s := r.s
-	if n := r.uvarint(256); !r.expect(n == uint64(len(s.levels)), "%d levels, not %d", n, len(s.levels)) {
+	if n := r.uvarint(256); !r.expect(n == uint64(s.highest)+1, "%d levels, not %d", n, s.highest+1) {
 		return 0
 	}
 	last := -1
 	for n := r.count(); n > 0 && !r.bad; n-- {
 		i := int(r.uvarint(255))
-		if !r.expect(last < i && i < len(s.levels), "level %d behind %d", i, last) {
+		if !r.expect(last < i && i <= int(s.highest), "level %d behind %d", i, last) {
 			return 0
 		}
 		last = i
-		lv := &s.levels[i]
+		lv := s.level(i)
 		lv.after, lv.next = r.uvarint(maxPlace), r.uvarint(maxPlace)
 		lv.next += lv.after
 		lv.again, lv.stored = r.uvarint(maxPlace), r.uvarint(maxPlace)

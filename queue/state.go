@@ -23,7 +23,8 @@ type State struct {
 	log    Log
 	now    Time
 
-	levels  []level
+	highest uint8          // level
+	levels  []level        // up to the highest that was ever used
 	busy    [4]uint64      // bit per level that has ready messages
 	returns Window[flight] // returned messages, with Rules.Requeue == Returns, in the order they came back
 	turns   uint64         // keys given out in returns
@@ -66,11 +67,22 @@ type flight struct {
 func New(rules Rules, config Config, log Log) *State {
 	s := &State{rules: rules, log: log, maxEffects: MaxEffects}
 	s.limit(config)
-	s.levels = make([]level, levelsOf(rules))
-	for i := range s.levels {
-		s.levels[i].next = 1
-	}
+	s.highest = uint8(levelsOf(rules) - 1)
+	s.level(0)
 	return s
+}
+
+// level is a level, which is made when it is first used. It is valid until a higher one is.
+func (s *State) level(i int) *level {
+	if n := len(s.levels); i >= n {
+		levels := make([]level, i+1)
+		copy(levels, s.levels)
+		for j := n; j <= i; j++ {
+			levels[j].next = 1
+		}
+		s.levels = levels
+	}
+	return &s.levels[i]
 }
 
 // limit sets the limits.
@@ -388,7 +400,7 @@ func sooner(a, b Time) Time {
 // its turn.
 func (s *State) place(m *Message, fx *Effects) {
 	i := s.levelOf(m)
-	lv := &s.levels[i]
+	lv := s.level(int(i))
 	seq, expiry := seqOf(i, lv.next), s.expiry(m)
 	lv.next++
 	lv.stored++
@@ -426,12 +438,12 @@ func (s *State) refuse(i int, fx *Effects) {
 // levelOf is the level of a message: its priority, at most the highest level.
 func (s *State) levelOf(m *Message) uint8 {
 	switch {
-	case len(s.levels) == 1:
+	case s.highest == 0:
 		return 0
 	case m.Flags&HasPriority == 0:
-		return min(s.rules.DefaultLevel, uint8(len(s.levels)-1))
+		return min(s.rules.DefaultLevel, s.highest)
 	default:
-		return min(m.Priority, uint8(len(s.levels)-1))
+		return min(m.Priority, s.highest)
 	}
 }
 

@@ -254,7 +254,10 @@ func (m *machine) unload(saved []savedQueue) {
 		for j := range q.log.levels {
 			lv := &q.log.levels[j]
 			if lv.flushing > 0 {
-				q.log.change -= lv.recent.RemoveRange(0, lv.flushing, func(_ uint64, r *resident) { release.Add(r.message.Ref.Slab) })
+				q.log.change -= lv.recent.RemoveRange(0, lv.flushing, func(_ uint64, r *resident) {
+					m.memory -= int64(r.message.Ref.Len)
+					release.Add(r.message.Ref.Slab)
+				})
 				lv.cold, lv.flushing = lv.flushing, 0
 			}
 		}
@@ -476,7 +479,7 @@ func (m *machine) place(q *replica) {
 func (m *machine) decode(id uint64, value []byte) (*replica, error) {
 	r := reader{b: value}
 	version := r.octet()
-	q := &replica{id: id, log: newSlotLog(r.uvarint(maxUint64), &m.disk)}
+	q := &replica{id: id, log: newSlotLog(r.uvarint(maxUint64), &m.disk, &m.memory)}
 	q.due = queue.Time(r.varint())
 	q.more = r.octet() != 0
 	q.taken, q.gotTaken = r.uvarint(maxUint64), r.uvarint(maxUint64)

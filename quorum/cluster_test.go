@@ -16,13 +16,20 @@ type cluster struct {
 	net   *network
 	dirs  map[uint64]string
 	nodes map[uint64]*node // that are up
+	with  func(number uint64, o *Options)
 }
 
 const testSlots = 2
 
 func newCluster(t testing.TB, slots int) *cluster {
 	t.Helper()
-	c := &cluster{TB: t, net: newNetwork(), dirs: map[uint64]string{}, nodes: map[uint64]*node{}}
+	return newClusterWith(t, slots, func(uint64, *Options) {})
+}
+
+// newClusterWith is newCluster with options that nodes are opened with besides.
+func newClusterWith(t testing.TB, slots int, with func(number uint64, o *Options)) *cluster {
+	t.Helper()
+	c := &cluster{TB: t, net: newNetwork(), dirs: map[uint64]string{}, nodes: map[uint64]*node{}, with: with}
 	for n := range uint64(3) {
 		c.start(n + 1)
 	}
@@ -47,6 +54,7 @@ func (c *cluster) start(number uint64) *node {
 	}
 	n := openWith(c, c.dirs[number], func(o *Options) {
 		o.Node, o.Clustered, o.ClusterID, o.Transport = number, true, 77, c.net
+		c.with(number, o)
 	})
 	c.nodes[number] = n
 	return n

@@ -64,6 +64,8 @@ func openEngine(o engineOptions) (*dragonboat.NodeHost, error) {
 	}
 	logDB := config.GetTinyMemLogDBConfig()
 	logDB.KVWriteBufferSize = writeBuffer
+	workers := config.GetDefaultEngineConfig()
+	workers.ApplyShards = 2 * firstShard // metadata does not wait behind a slot that waits for its disk
 	return dragonboat.NewNodeHost(config.NodeHostConfig{
 		DeploymentID:      o.cluster,
 		NodeHostDir:       dir,
@@ -73,7 +75,7 @@ func openEngine(o engineOptions) (*dragonboat.NodeHost, error) {
 		Expert: config.ExpertConfig{
 			LogDBFactory:     tan.Factory,
 			LogDB:            logDB,
-			Engine:           config.GetDefaultEngineConfig(),
+			Engine:           workers,
 			TransportFactory: o.transport,
 		},
 	})

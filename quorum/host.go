@@ -229,7 +229,7 @@ func (h *Host) open() (*dragonboat.NodeHost, error) {
 			return nil, err
 		}
 	}
-	engine, err := openEngine(engineOptions{dir, h.o.Node, cluster, h.o.Transport, listener{h}, h.o.Log, h.o.Fatal})
+	engine, err := openEngine(engineOptions{dir, h.o.Node, cluster, sieve{h.o.Transport, h.choked}, listener{h}, h.o.Log, h.o.Fatal})
 	if err != nil {
 		return nil, fmt.Errorf("the Raft log in %s: %w", dir, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	sm "github.com/lni/dragonboat/v4/statemachine"
@@ -28,6 +29,8 @@ type machine struct {
 	full    func()           // local: called without locks when it is time for a checkpoint
 	retry   time.Duration    // local: after which dead letters are sent again
 	keepLog uint64           // local: octets of the log that stay behind a checkpoint
+	quit    <-chan struct{}  // local: closed when nothing waits any more
+	choked  atomic.Bool      // local: nothing is applied until messages are on disk
 
 	mu      sync.Mutex // guards what follows
 	queues  map[uint64]*replica
@@ -41,6 +44,7 @@ type machine struct {
 	live    bool              // local: entries are no longer those of earlier starts, which were carried out then
 	since   int64             // local: octets applied since the last checkpoint
 	held    int64             // local: octets of messages that came into memory since then
+	memory  int64             // local: octets of messages that are in memory
 	tail    tail              // local: how long the log is
 	disk    diskMeta
 
@@ -94,6 +98,7 @@ func session(node, boot uint64) uint64 { return node<<32 | boot&maxUint32 }
 func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 	for i := range entries {
 		e := &entries[i]
+		m.makeRoom()
 		m.mu.Lock()
 		last, err := m.apply(e.Index, e.Cmd)
 		full := m.wantsCheckpoint()
@@ -460,7 +465,7 @@ func (q *replica) stats() queue.Stats {
 // create makes a queue.
 func (m *machine) create(id uint64, config queue.Config) *replica {
 	m.lastLog++
-	q := &replica{id: id, config: config, local: m.locals[id], log: newSlotLog(m.lastLog, &m.disk)}
+	q := &replica{id: id, config: config, local: m.locals[id], log: newSlotLog(m.lastLog, &m.disk, &m.memory)}
 	q.state = queue.New(queue.QuorumRules(), config, &q.log)
 	if sabotageDiffer && m.node == 2 {
 		q.taken++
@@ -536,7 +541,10 @@ func mayDelete(q *replica, flags byte) (uint64, error) {
 
 // delete ends a queue. What it has on disk goes with the sweep after the next checkpoint.
 func (m *machine) delete(r *round, q *replica) {
-	q.log.each(func(msg *queue.Message) { m.release.Add(msg.Ref.Slab) })
+	q.log.each(func(msg *queue.Message) {
+		m.memory -= int64(msg.Ref.Len)
+		m.release.Add(msg.Ref.Slab)
+	})
 	m.charge -= q.log.len()
 	delete(m.queues, q.id)
 	// What an earlier start deleted may still be declared, since the node did not live to say so: then it is made again. Or

@@ -107,6 +107,13 @@ func stateOf(m *machine) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	b := m.common(nil)
+	memory := int64(0)
+	for _, q := range m.queues {
+		q.log.each(func(msg *queue.Message) { memory += int64(msg.Ref.Len) })
+	}
+	if memory != m.memory {
+		panic(fmt.Sprintf("%d octets are in memory, and %d are counted", memory, m.memory))
+	}
 	for _, id := range slices.Sorted(maps.Keys(m.queues)) {
 		b = binary.AppendUvarint(b, id)
 		b = m.queues[id].record(b)

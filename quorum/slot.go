@@ -62,6 +62,7 @@ func newSlot(m *machine, clock *queue.Clock, block func(bool)) *slot {
 	m.ring = newRing()
 	m.due = func(at queue.Time) { clock.Set(&s.appointment, s, at) }
 	m.full = s.wakeKeeper
+	m.quit = s.quit
 	s.proposer = newProposer(m.node, m.boot, m.pool, clock.Now, sabotaged(s), block)
 	s.dispatcher = newDispatcher(m, s.proposer)
 	s.proposer.add(func(b *batch) { b.buf = appendCommand(b.buf, cmdBegin, 0) }) // the first of this start

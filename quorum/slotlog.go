@@ -19,6 +19,7 @@ import (
 type slotLog struct {
 	id     storage.LogID // what the runs know it by
 	disk   *diskMeta
+	octets *int64 // of all messages in memory, of all queues of the slot
 	levels []logLevel
 	change int // messages put less those that left memory since it was last asked
 }
@@ -46,14 +47,14 @@ func placeOf(s queue.Seq) uint64 { return uint64(s) & (1<<placeBits - 1) }
 func seqOf(level uint8, place uint64) queue.Seq {
 	return queue.Seq(level)<<placeBits | queue.Seq(place)
 }
-func newSlotLog(name uint64, disk *diskMeta) slotLog {
-	return slotLog{id: storage.LogID(name), disk: disk}
+func newSlotLog(name uint64, disk *diskMeta, octets *int64) slotLog {
+	return slotLog{id: storage.LogID(name), disk: disk, octets: octets}
 }
 
 // level is a level, which is made when it is first used.
 func (l *slotLog) level(i uint8) *logLevel {
-	for int(i) >= len(l.levels) {
-		l.levels = append(l.levels, logLevel{})
+	if int(i) >= len(l.levels) {
+		l.levels = append(make([]logLevel, 0, i+1), l.levels...)[:i+1]
 	}
 	return &l.levels[i]
 }
@@ -61,6 +62,7 @@ func (l *slotLog) level(i uint8) *logLevel {
 // Put implements queue.Log.
 func (l *slotLog) Put(seq queue.Seq, expiry queue.Time, m *queue.Message) {
 	l.change++
+	*l.octets += int64(m.Ref.Len)
 	l.level(seq.Level()).recent.Append(placeOf(seq), resident{expiry, *m})
 }
 
@@ -119,6 +121,7 @@ func (l *slotLog) find(seq queue.Seq) (queue.Message, bool) {
 func (l *slotLog) remove(r queue.SeqRange, gone func(seq queue.Seq, m *queue.Message)) {
 	level := r.First.Level()
 	l.change -= l.level(level).recent.RemoveRange(placeOf(r.First), placeOf(r.Last), func(place uint64, m *resident) {
+		*l.octets -= int64(m.message.Ref.Len)
 		gone(seqOf(level, place), &m.message)
 	})
 }

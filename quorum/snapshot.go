@@ -293,7 +293,7 @@ func (m *machine) replace(x *received, queues map[uint64]*replica) error {
 		return err
 	}
 	m.queues, m.gone = queues, nil
-	m.applied, m.since, m.held = x.index, 0, 0
+	m.applied, m.since, m.held, m.memory = x.index, 0, 0, 0
 	m.tail = tail{}
 	s.index, s.nextRun, s.alive = x.index, x.nextRun, map[storage.LogID]queue.Living{}
 	for _, q := range m.queues {

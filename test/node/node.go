@@ -31,7 +31,7 @@ func Build(binary string, tags ...string) error {
 }
 
 // Addresses are where a node listens, as its ports file says.
-type Addresses struct{ AMQP, HTTP string }
+type Addresses struct{ AMQP, HTTP, Cluster string }
 
 // Process is a node in a process of its own. Its methods are for one goroutine at a time, but for Ended and Complaints.
 type Process struct {
@@ -150,6 +150,9 @@ func (p *Process) Stop() error {
 	}
 	return nil
 }
+
+// Pid is the id of a node that runs.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
 // Signal sends a signal to a node that runs.
 func (p *Process) Signal(s os.Signal) error { return p.cmd.Process.Signal(s) }
