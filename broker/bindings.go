@@ -40,7 +40,13 @@ func (v *VHost) tryUnbind(a Actor, b Binding, again bool, done func(*amqp.Error)
 	bound, err := v.checkUnbind(a, &b)
 	soft := bound && v.soft(&b)
 	v.mu.RUnlock()
-	if err == nil && !bound && again && v.broker.LookAgain(func() { v.tryUnbind(a, b, false, done) }) {
+	if err == nil && !bound && again && v.broker.LookAgain(func(current bool) {
+		if !current {
+			done(unheard("such a binding"))
+			return
+		}
+		v.tryUnbind(a, b, false, done)
+	}) {
 		return
 	}
 	if err != nil || !bound {

@@ -34,9 +34,8 @@ type Options struct {
 	// called without locks.
 	Decides func(QueueID) bool
 	// CatchUp calls its argument, on a goroutine of its own, when this node's metadata has caught up with what was answered on
-	// other nodes before, or cannot within a short time. It may be called with no lock of this package held. nil: there are no
-	// others.
-	CatchUp func(do func())
+	// other nodes before, or, with false, when that takes too long. It is called without locks. nil: there are no others.
+	CatchUp func(do func(current bool))
 	// VHostDeleted and UserDeleted are called, on every node and without locks, when one was deleted: its connections end.
 	VHostDeleted, UserDeleted func(name string)
 	// SlotsWanted is how many slots a cluster gets with its first quorum queue; 0: it gets them by PutSlots only.

@@ -224,7 +224,11 @@ func (v *VHost) deleteQueue(a Actor, name string, ifUnused, ifEmpty, again bool,
 	if err == nil && q != nil && q.Type == Quorum {
 		err = v.unconditional(name, ifUnused, ifEmpty)
 	}
-	if err == nil && q == nil && again && v.broker.LookAgain(func() {
+	if err == nil && q == nil && again && v.broker.LookAgain(func(current bool) {
+		if !current {
+			answer(unheard(v.queueResource(name)))
+			return
+		}
 		var w queue.Wake
 		v.deleteQueue(a, name, ifUnused, ifEmpty, false, &w, done)
 		w.Flush()

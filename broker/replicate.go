@@ -221,20 +221,25 @@ func (b *Broker) deleteIdle(c Command, names []string, done func()) {
 // declared on another node just now.
 func (b *Broker) twice(do func(done func(*amqp.Error)), done func(*amqp.Error)) {
 	do(func(err *amqp.Error) {
-		if err == nil || err.Code != amqp.NotFound || !b.LookAgain(func() { do(done) }) {
+		if err == nil || err.Code != amqp.NotFound || !b.LookAgain(func(bool) { do(done) }) {
 			done(err)
 		}
 	})
 }
 
-// LookAgain calls do, on another goroutine, when metadata has caught up with what was answered on other nodes, or cannot within a
-// short time. It returns false, and calls nothing, where there are no others.
-func (b *Broker) LookAgain(do func()) bool {
+// LookAgain calls do, on another goroutine, when metadata has caught up with what was answered on other nodes, or, with false, when
+// it cannot within a short time. It returns false, and calls nothing, where there are no others.
+func (b *Broker) LookAgain(do func(current bool)) bool {
 	if b.CatchUp == nil || !b.replicated.Load() {
 		return false
 	}
 	b.CatchUp(do)
 	return true
+}
+
+// unheard is the error for removing something that is not here, and may be elsewhere.
+func unheard(what string) *amqp.Error {
+	return amqp.Errorf(amqp.InternalError, "this node does not know of %s, and whether others do it could not find out: metadata has no majority, or this node is cut off", what)
 }
 
 // isSoft reports whether a command changes soft state only.

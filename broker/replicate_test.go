@@ -346,10 +346,10 @@ func (l *memoryLog) exchanges(want ...string) {
 func TestLookAgain(t *testing.T) {
 	l := newCluster(t, 2)
 	a, b := l.nodes[0], l.nodes[1]
-	b.CatchUp = func(do func()) {
+	b.CatchUp = func(do func(bool)) {
 		for l.apply(b) {
 		}
-		do()
+		do(true)
 	}
 	only := func(what string, op func(done func(*amqp.Error))) { // a knows it, b does not
 		t.Helper()
@@ -416,9 +416,20 @@ func TestLookAgain(t *testing.T) {
 		t.Error("the queue is still there, and its deletion was answered")
 	}
 	looked := 0
-	b.CatchUp = func(do func()) { looked++; do() }
+	b.CatchUp = func(do func(bool)) { looked++; do(false) }
 	l.done("find nothing", func(done func(*amqp.Error)) { v.FindExchange(Actor{}, "none", done) }, "NOT_FOUND - no exchange 'none' in vhost '/'")
-	if looked != 1 {
+	var w queue.Wake
+	v.DeleteQueue(Actor{}, "none", false, false, &w, func(_ uint64, err *amqp.Error) {
+		if err == nil || err.Code != amqp.InternalError {
+			t.Errorf("a node that is cut off says of a queue that it does not know that it was deleted: %v", err)
+		}
+	})
+	v.Unbind(Actor{}, Binding{Source: "amq.fanout", Destination: "none"}, func(err *amqp.Error) {
+		if err == nil || err.Code != amqp.InternalError {
+			t.Errorf("a node that is cut off says of a binding that it does not know that it was removed: %v", err)
+		}
+	})
+	if looked != 3 {
 		t.Errorf("it looked %d times again", looked)
 	}
 }

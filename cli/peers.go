@@ -22,7 +22,7 @@ const (
 	// changeTime is how long one change of the members of the Raft shards may take before others have their turn.
 	changeTime = 20 * time.Second
 	// catchUpTime is how long a client waits for metadata when something is not there that may be on other nodes.
-	catchUpTime = time.Second
+	catchUpTime = 3 * time.Second
 	// waitingFor is how often a start says what it waits for.
 	waitingFor = 5 * time.Second
 )
@@ -99,19 +99,24 @@ func (m *membership) catchUp() error {
 }
 
 // catchUpSoon implements broker.Options.CatchUp.
-func (m *membership) catchUpSoon(do func()) {
+func (m *membership) catchUpSoon(do func(current bool)) {
 	go func() {
 		select {
 		case <-m.ready:
-			ctx, cancel := context.WithTimeout(m.context, catchUpTime)
-			_ = m.meta.CaughtUp(ctx) // and if it fails, what is known here is all there is to go by
-			cancel()
-			if m.context.Err() != nil { // no client is left
-				return
-			}
-		default:
+		default: // what is asked while it starts is not asked by clients
+			do(true)
+			return
 		}
-		do()
+		if m.meta.Refuses() != nil { // nobody leads, and that is known
+			do(false)
+			return
+		}
+		ctx, cancel := context.WithTimeout(m.context, catchUpTime)
+		err := m.meta.CaughtUp(ctx)
+		cancel()
+		if m.context.Err() == nil { // otherwise no client is left
+			do(err == nil)
+		}
 	}()
 }
 

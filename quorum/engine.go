@@ -17,7 +17,6 @@ import (
 	"github.com/lni/dragonboat/v4"
 	"github.com/lni/dragonboat/v4/config"
 	"github.com/lni/dragonboat/v4/logger"
-	"github.com/lni/dragonboat/v4/plugin/tan"
 	"github.com/lni/dragonboat/v4/raftio"
 	"github.com/lni/dragonboat/v4/raftpb"
 	sm "github.com/lni/dragonboat/v4/statemachine"
@@ -73,7 +72,7 @@ func openEngine(o engineOptions) (*dragonboat.NodeHost, error) {
 		RaftAddress:       address(o.node),
 		RaftEventListener: o.listener,
 		Expert: config.ExpertConfig{
-			LogDBFactory:     tan.Factory,
+			LogDBFactory:     partedLog,
 			LogDB:            logDB,
 			Engine:           workers,
 			TransportFactory: o.transport,

@@ -58,7 +58,7 @@ func (ch *channel) lookAgain(id amqp.MethodID, f *amqp.Frame) bool {
 	default:
 		return false
 	}
-	waits := c.server.broker.LookAgain(func() {
+	waits := c.server.broker.LookAgain(func(bool) {
 		c.post(func() {
 			ch.looked = true
 			ch.resume()
