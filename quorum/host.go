@@ -29,6 +29,8 @@ const (
 	slotsAlone = 4
 	// stopPatience is how long a stop waits for what was commanded.
 	stopPatience = 5 * time.Second
+	// startPause is how long the first start of the Raft engine on a node that runs rests when it failed.
+	startPause = time.Second
 	// restartPatience is how long a replica may take to end before it is started again.
 	restartPatience = time.Minute
 )
@@ -184,18 +186,31 @@ func (h *Host) press(on bool) {
 	}
 }
 
-// start starts the Raft engine and the slots' replicas.
-func (h *Host) start() {
+// start starts the Raft engine and the slots' replicas. It reports whether that failed and may be tried again.
+func (h *Host) start() (again bool) {
+	defer close(h.opening)
+	return h.attempt()
+}
+
+// attempt is one try to start.
+func (h *Host) attempt() (again bool) {
 	h.building.Lock()
 	defer h.building.Unlock()
-	defer close(h.opening)
+	h.mu.Lock()
+	closed := h.closed
+	h.mu.Unlock()
+	if closed {
+		return false
+	}
 	engine, err := h.open()
 	h.mu.Lock()
 	h.engine, h.err = engine, err
 	h.mu.Unlock()
-	if err != nil {
-		h.o.Log.Error("quorum queues cannot be run", "error", err.Error())
+	if err == nil {
+		return false
 	}
+	h.o.Log.Error("quorum queues cannot be run", "error", err.Error())
+	return !slices.ContainsFunc(h.slots, func(s *slot) bool { return s.replica.Load() != nil }) // those were stopped
 }
 
 func (h *Host) open() (*dragonboat.NodeHost, error) {
@@ -225,6 +240,9 @@ func (h *Host) open() (*dragonboat.NodeHost, error) {
 		return nil, err
 	}
 	for _, s := range h.slots {
+		if s.machine.disk.runs != nil { // by an attempt that failed later
+			continue
+		}
 		if _, err := s.machine.load(); err != nil {
 			return nil, err
 		}
@@ -284,7 +302,11 @@ func (h *Host) alone() {
 	h.members = []uint64{h.o.Node}
 	h.opening = make(chan struct{})
 	if h.make(slotsAlone); !h.closed {
-		go h.start()
+		go func() { // what the queues are told meanwhile waits
+			for again := h.start(); again; again = h.attempt() {
+				time.Sleep(startPause)
+			}
+		}()
 	}
 }
 
@@ -332,8 +354,11 @@ func (h *Host) Recover(ctx context.Context) (report Report, err error) {
 		return report, nil
 	}
 	<-opening
-	if h.err != nil {
-		return report, h.err
+	h.mu.Lock()
+	err = h.err
+	h.mu.Unlock()
+	if err != nil {
+		return report, err
 	}
 	for _, s := range slots {
 		if !clustered {

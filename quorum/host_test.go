@@ -352,3 +352,39 @@ func TestEngineFails(t *testing.T) {
 		}
 	}
 }
+
+// TestStartsLater: the Raft engine of a node that runs cannot be started with its first quorum queue. It is tried again, and
+// what the queue was told meanwhile is done.
+func TestStartsLater(t *testing.T) {
+	t.Parallel()
+	n := open(t, t.TempDir())
+	defer n.close()
+	dir := filepath.Join(n.dir, "raft")
+	if err := os.WriteFile(dir, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	q := n.host.NewQueue(1, noLimits, nil)
+	p := n.publisher()
+	p.publish(q, 10, 100)
+	if _, err := n.host.raft(); err == nil {
+		t.Fatal("it was started")
+	}
+	if err := os.Remove(dir); err != nil {
+		t.Fatal(err)
+	}
+	p.wait()
+	if st := q.Stats(); st.Ready != 10 {
+		t.Fatalf("%+v", st)
+	}
+}
+
+// TestEndsWithoutStart: a node whose Raft engine could not be started ends all the same.
+func TestEndsWithoutStart(t *testing.T) {
+	t.Parallel()
+	n := open(t, t.TempDir())
+	if err := os.WriteFile(filepath.Join(n.dir, "raft"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n.host.NewQueue(1, noLimits, nil)
+	n.close()
+}

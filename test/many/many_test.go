@@ -5,6 +5,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -90,6 +91,17 @@ func (m *member) each(t *testing.T, connections int, do func(conn *amqp091.Conne
 	}
 }
 
+// freePort is an address that a node may listen at each time that it is started: others look for it there.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
 var quorum = amqp091.Table{"x-queue-type": "quorum"}
 
 func declare(conn *amqp091.Connection, names []string) error {
@@ -161,7 +173,7 @@ func many(t *testing.T, broker, secret string, nodes int) {
 		m := &member{Process: node.Process{Binary: broker, Dir: t.TempDir(), Args: []string{
 			"--listen", "127.0.0.1:0", "--http", "none", "--metrics", "none", "--node-name", fmt.Sprintf("n%d", i+1)}}}
 		if nodes > 1 {
-			m.Args = append(m.Args, "--cluster-listen", "127.0.0.1:0", "--cluster-secret-file", secret)
+			m.Args = append(m.Args, "--cluster-listen", freePort(t), "--cluster-secret-file", secret)
 			if join != "" {
 				m.Args = append(m.Args, "--join", join)
 			}
@@ -217,14 +229,20 @@ func many(t *testing.T, broker, secret string, nodes int) {
 	if nodes == 1 {
 		return
 	}
-	if err := ms[0].Kill(); err != nil {
-		t.Fatal(err)
-	}
-	begun = time.Now()
-	ms[1].each(t, 4, publish)
-	took = time.Since(begun)
-	t.Logf("all used %v after one of three was killed", took)
-	if *strict && took > 4*time.Second {
-		t.Error("that is too long")
+	for i, m := range ms { // one of them leads most
+		if err := m.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		begun = time.Now()
+		ms[(i+1)%nodes].each(t, 4, publish)
+		took = time.Since(begun)
+		t.Logf("all used %v after node %d was killed", took, i+1)
+		if *strict && took > 4*time.Second {
+			t.Error("that is too long")
+		}
+		var err error
+		if m.at, err = m.Start(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
