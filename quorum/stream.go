@@ -213,7 +213,7 @@ func (s *StreamShard) Members() []uint64 {
 // CutLog lets go of the Raft log before an entry whose effects are durable, less what a member that is a little behind may still
 // ask for. It waits for the engine, or for quit.
 func (s *StreamShard) CutLog(index uint64, quit <-chan struct{}) error {
-	if s.host.Clustered() {
+	if s.host.Clustered() && s.Keep > 0 {
 		s.mu.Lock()
 		index = min(index, s.tail.begins())
 		s.mu.Unlock()

@@ -38,6 +38,8 @@ type Options struct {
 	Fatal func(error)
 	// Now is the time in milliseconds since 1970; nil: the system's.
 	Now func() int64
+
+	keepNone bool // of the Raft log for members that are a little behind
 }
 
 // Counters are totals since the start.

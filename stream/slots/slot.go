@@ -52,6 +52,9 @@ func newSlot(h *Host, m *machine) *slot {
 	if h.o.Quorum.Clustered() {
 		s.proposer.timeout = proposeTimeoutClustered
 	}
+	if h.o.keepNone {
+		s.shard.Keep = 0
+	}
 	s.shard.Elected = func() {
 		wake(s.proposer.elected)
 		wake(s.elected)
