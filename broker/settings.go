@@ -175,7 +175,7 @@ func (s *Settings) set(key string, v any) {
 	case "delayed-retry-max":
 		s.Config.DelayMax = max(n, 0)
 	case "max-age":
-		s.Config.MaxAge, _ = stream.ParseAge(str)
+		s.Config.TTL, _ = stream.ParseAge(str) // it was checked
 	case "stream-max-segment-size-bytes":
 		s.SegmentBytes = n
 	case "stream-filter-size-bytes":

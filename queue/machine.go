@@ -72,13 +72,12 @@ const (
 
 // Config are the limits of a queue that may change while it lives, from arguments and policies.
 type Config struct {
-	TTL           int64 // milliseconds, -1: none
+	TTL           int64 // milliseconds, -1: none; of a stream, x-max-age
 	MaxLength     int64 // ready messages, -1: none
-	MaxBytes      int64 // ready octets, -1: none
+	MaxBytes      int64 // ready octets, -1: none; of a stream, octets of segments
 	Overflow      Overflow
 	DeliveryLimit int64 // failed deliveries allowed, -1: none; acts only with Rules.CountReturns
 	SingleActive  bool
-	MaxAge        int64 // milliseconds, 0: none. Streams only, for which MaxBytes counts octets of segments
 
 	// The rest acts only with Rules.CountReturns.
 

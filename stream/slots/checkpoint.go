@@ -295,6 +295,9 @@ func (m *machine) removeHome(dir string) error {
 	if err == nil {
 		err = m.fs.Remove(dir)
 	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
 	return err
 }
 

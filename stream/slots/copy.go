@@ -292,6 +292,7 @@ func (m *machine) replace(x *restored, copies uint64) (old string) {
 	m.anyBroken.Store(false)
 	for id, q := range m.streams {
 		q.local = m.locals[id]
+		q.show()
 	}
 	for _, q := range had { // before their readers are told
 		q.log.Close()
@@ -311,6 +312,7 @@ func (m *machine) replace(x *restored, copies uint64) (old string) {
 	for id, local := range m.locals {
 		if m.streams[id] == nil && had[id] != nil {
 			delete(m.locals, id)
+			local.vanish()
 			r.ended = append(r.ended, local)
 			continue
 		}

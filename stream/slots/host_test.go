@@ -329,7 +329,7 @@ func TestMaxAge(t *testing.T) {
 	var mu sync.Mutex
 	n.host.o.Now = func() int64 { mu.Lock(); defer mu.Unlock(); return now }
 	limits := noLimits
-	limits.MaxAge = 10_000
+	limits.TTL = 10_000
 	q := n.host.NewQueue(1, Config{Name: "s", Limits: limits, SegmentBytes: 500})
 	n.spread(q, bodies(0, 50)...)
 	if s := q.Status(); s.First != 0 || s.Segments < 3 {

@@ -185,6 +185,7 @@ func (m *machine) run(r *round, a *answer, commands []byte) error {
 			}
 			if known := q != nil; known && k == cmdDeclare {
 				q.local = m.locals[id]
+				q.show()
 				break
 			} else if !known {
 				var err error
@@ -193,6 +194,7 @@ func (m *machine) run(r *round, a *answer, commands []byte) error {
 				}
 			}
 			q.limits, q.local, q.changed = limits, m.locals[id], true
+			q.show()
 			m.begun = true // there may be more now than the limits allow
 		case cmdChunk:
 			chunk := in.take(in.uvarint())
@@ -206,6 +208,7 @@ func (m *machine) run(r *round, a *answer, commands []byte) error {
 			if first := in.uvarint(); q != nil && first > q.first && first <= q.next {
 				q.first, q.changed = first, true
 				q.log.Cut(first)
+				q.show()
 			}
 		case cmdAsk:
 			result(resultFor(q))
@@ -361,6 +364,7 @@ func (m *machine) append(r *round, q *replica, chunk []byte) error {
 	at := q.next
 	q.next += uint64(h.Records)
 	q.changed = true
+	defer q.show()
 	switch {
 	case q.broken != nil:
 		return nil
@@ -444,6 +448,7 @@ func (m *machine) rewind(q *replica, next uint64) (result, error) {
 		return result{code: codeOutside}, nil
 	}
 	q.next, q.changed = next, true
+	q.show()
 	for _, name := range q.offsets.Names() {
 		if c, _ := q.offsets.Get(name); c.Next > next {
 			_, _ = q.offsets.Set(name, next, m.now) // the name is there
@@ -469,7 +474,24 @@ func (m *machine) delete(r *round, q *replica) {
 	}
 	m.gone = append(m.gone, q)
 	if r != nil && q.local != nil {
+		q.local.vanish()
 		r.ended = append(r.ended, q.local)
+	}
+}
+
+// vanish shows that there is nothing.
+func (q *Queue) vanish() {
+	q.first.Store(0)
+	q.next.Store(0)
+	q.log.Store(nil)
+}
+
+// show lets the Queue see which offsets there are.
+func (q *replica) show() {
+	if l := q.local; l != nil {
+		l.next.Store(q.next)
+		l.first.Store(q.first)
+		l.log.Store(q.log)
 	}
 }
 

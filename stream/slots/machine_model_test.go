@@ -60,6 +60,12 @@ func (r *rig) feed(log [][]byte, to int) bool {
 	return true
 }
 
+// dead reports whether the power was cut.
+func (r *rig) dead() bool {
+	_, err := r.fs.Free("data")
+	return errors.Is(err, storage.ErrDead)
+}
+
 func (r *rig) close() {
 	_ = r.m.Close()
 	_ = r.db.Close()
@@ -243,7 +249,7 @@ func TestMachinePowerCuts(t *testing.T) {
 				}
 			}
 			cut.fs.StopAfter(1 << 40)
-			if !alive || rng.IntN(3) == 0 {
+			if !alive || cut.dead() || rng.IntN(3) == 0 {
 				fs := cut.fs.Crash(rng.Uint64())
 				cut.close()
 				cut.open(fs)

@@ -25,6 +25,10 @@ type Queue struct {
 	filter  uint8
 	segment int64
 
+	// What the machine shows of the replica, so that nobody waits for its lock where connections are served.
+	first, next atomic.Uint64
+	log         atomic.Pointer[stream.Log] // nil: there is none
+
 	grown                       atomic.Bool // the dispatcher has it in hand
 	published, delivered, acked atomic.Uint64
 
@@ -431,7 +435,7 @@ func limitsOf(c queue.Config) (l stream.Limits) {
 	if c.MaxBytes >= 0 {
 		l.Bytes = max(c.MaxBytes, 1)
 	}
-	l.Age = max(c.MaxAge, 0)
+	l.Age = max(c.TTL, 0)
 	return l
 }
 
@@ -444,15 +448,10 @@ func (q *Queue) Forget(*queue.Wake) { q.slot.proposer.command(cmdDelete, q.id, n
 
 // Stats implements queue.Queue.
 func (q *Queue) Stats() (s queue.Stats) {
-	m := q.slot.machine
-	m.mu.Lock()
-	r := m.streams[q.id]
-	if r != nil {
-		s.Ready = r.next - r.first
-	}
-	m.mu.Unlock()
-	if r != nil {
-		s.ReadyBytes = uint64(r.log.Size())
+	first := q.first.Load()
+	s.Ready = max(q.next.Load(), first) - first // it may be deleted just now
+	if log := q.log.Load(); log != nil {
+		s.ReadyBytes = uint64(log.Size())
 	}
 	s.Published, s.Delivered, s.Acked = q.published.Load(), q.delivered.Load(), q.acked.Load()
 	q.mu.Lock()

@@ -1,0 +1,272 @@
+package slots
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+
+	"github.com/warrenmq/warren/quorum"
+	"github.com/warrenmq/warren/storage"
+	"github.com/warrenmq/warren/test/seeds"
+)
+
+// frame is a part of a copy.
+type frame struct {
+	kind    byte
+	payload []byte
+}
+
+// save takes a copy down.
+func (r *rig) save(view any) (frames []frame, err error) {
+	err = r.m.Save(view, func(kind byte, payload []byte) error {
+		frames = append(frames, frame{kind, bytes.Clone(payload)})
+		return nil
+	})
+	return frames, err
+}
+
+// take has a machine take a copy. Where it ends early there is an error.
+func (r *rig) take(frames []frame) error {
+	err := r.m.Restore(func() (byte, []byte, error) {
+		if len(frames) == 0 {
+			return 0, nil, io.ErrUnexpectedEOF
+		}
+		x := frames[0]
+		frames = frames[1:]
+		return x.kind, x.payload, nil
+	})
+	if err == nil {
+		r.done = int(r.m.Applied())
+	}
+	return err
+}
+
+// copyTo has another machine take a copy.
+func (r *rig) copyTo(other *rig) error {
+	r.Helper()
+	frames, err := r.save(r.m.View())
+	if err != nil {
+		r.Fatal(err)
+	}
+	return other.take(frames)
+}
+
+// TestCopies: a replica that was away takes copies of another, whose power is cut now and then, and so is its own; while a copy
+// is written the other goes on and removes segments. After each, both have what the model has.
+func TestCopies(t *testing.T) {
+	seed := seeds.Of(t)
+	interrupted := 0
+	for round := range 8 {
+		rng := rand.New(rand.NewPCG(seed, uint64(round)))
+		h := &history{rng: rng, at: 1, streams: map[uint64]*told{}}
+		from, to := &rig{TB: t}, &rig{TB: t}
+		from.open(storage.NewFaultFS(rng.Uint64()))
+		to.open(storage.NewFaultFS(rng.Uint64()))
+		for range 8 {
+			for range 5 + rng.IntN(20) {
+				h.entry()
+			}
+			from.feed(h.log, len(h.log))
+			if rng.IntN(2) == 0 {
+				to.feed(h.log, to.done+rng.IntN(len(h.log)-to.done))
+			}
+			if rng.IntN(2) == 0 {
+				if _, err := to.m.checkpoint(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			to.fs.StopAfter(int64(rng.IntN(200)))
+			if err := from.copyTo(to); errors.Is(err, storage.ErrDead) {
+				interrupted++
+				fs := to.fs.Crash(rng.Uint64())
+				to.close()
+				to.open(fs)
+				if err := to.m.clean(); err != nil {
+					t.Fatal(err)
+				}
+				if err := from.copyTo(to); err != nil {
+					t.Fatal(err)
+				}
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			to.fs.StopAfter(1 << 40)
+			if rng.IntN(2) == 0 {
+				fs := to.fs.Crash(rng.Uint64())
+				to.close()
+				to.open(fs)
+			}
+			for range rng.IntN(5) {
+				h.entry()
+			}
+			from.feed(h.log, len(h.log))
+			if !to.feed(h.log, len(h.log)) || to.dead() { // the power went when the copy was in place
+				fs := to.fs.Crash(rng.Uint64())
+				to.close()
+				to.open(fs)
+				to.feed(h.log, len(h.log))
+			}
+			h.check(from)
+			h.check(to)
+			if a, b := from.state(), to.state(); a != b {
+				t.Fatalf("round %d:\n%s\nthe copy\n%s", round, a, b)
+			}
+		}
+		from.close()
+		to.close()
+	}
+	if interrupted == 0 {
+		t.Error("no copy was ever interrupted")
+	}
+}
+
+// TestCopyOfWhatIsRemovedMeanwhile: retention goes on while a copy is written, and what is copied is what was there.
+func TestCopyOfWhatIsRemovedMeanwhile(t *testing.T) {
+	h := &history{rng: rand.New(rand.NewPCG(seeds.Of(t), 1)), at: 1, streams: map[uint64]*told{}}
+	from, to := &rig{TB: t}, &rig{TB: t}
+	from.open(storage.NewFaultFS(1))
+	to.open(storage.NewFaultFS(2))
+	defer from.close()
+	defer to.close()
+	for range 60 {
+		h.entry()
+	}
+	from.feed(h.log, len(h.log))
+	view := from.m.View()
+	cut := func() (n int) {
+		for _, q := range from.m.streams {
+			q.log.Cut(q.next)
+			if err := q.log.Sync(); err != nil {
+				t.Fatal(err)
+			}
+			names, err := from.fs.List(q.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += len(names)
+		}
+		return n
+	}
+	before := cut()
+	frames, err := from.save(view)
+	if err == nil {
+		err = to.take(frames)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.check(to)
+	if after := cut(); after >= before {
+		t.Errorf("%d files after the copy, and %d while it was made: what was cut stays", after, before)
+	}
+}
+
+// TestCopyThatEndsEarly: what is not whole is not taken, and a copy that is not wanted any more ends.
+func TestCopyThatEndsEarly(t *testing.T) {
+	h := &history{rng: rand.New(rand.NewPCG(seeds.Of(t), 1)), at: 1, streams: map[uint64]*told{}}
+	from, to := &rig{TB: t}, &rig{TB: t}
+	from.open(storage.NewFaultFS(1))
+	to.open(storage.NewFaultFS(2))
+	defer from.close()
+	defer to.close()
+	for range 20 {
+		h.entry()
+	}
+	from.feed(h.log, len(h.log))
+	to.feed(h.log, 5)
+	before := to.state()
+	frames, err := from.save(from.m.View())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range frames {
+		if err := to.take(frames[:n]); err == nil {
+			t.Errorf("%d of %d frames were taken", n, len(frames))
+		}
+		if err := to.take(append(append([]frame{}, frames[:n]...), frames[n+1:]...)); err == nil {
+			t.Errorf("it was taken without frame %d of %d, of kind %d", n, len(frames), frames[n].kind)
+		}
+	}
+	if to.state() != before {
+		t.Error("it was changed all the same")
+	}
+	for i, x := range frames {
+		if x.kind == frameOctets {
+			x.payload[len(x.payload)/2] ^= 1
+			if err := to.take(frames); err == nil {
+				t.Errorf("frame %d was taken with a wrong bit", i)
+			}
+			x.payload[len(x.payload)/2] ^= 1
+		}
+	}
+	if err := to.take(frames); err != nil {
+		t.Fatal(err)
+	}
+	h.check(to)
+	for _, q := range from.m.streams {
+		q.broken = errBroken
+	}
+	if _, err := from.save(from.m.View()); !errors.Is(err, quorum.ErrUncopied) {
+		t.Error(err)
+	}
+}
+
+// TestCopyOfDamage: a replica that cannot read all of it is not copied.
+func TestCopyOfDamage(t *testing.T) {
+	h := &history{rng: rand.New(rand.NewPCG(seeds.Of(t), 1)), at: 1, streams: map[uint64]*told{}}
+	from := &rig{TB: t}
+	from.open(storage.NewFaultFS(1))
+	defer from.close()
+	for range 60 {
+		h.entry()
+	}
+	from.feed(h.log, len(h.log))
+	if _, err := from.m.checkpoint(); err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range from.m.streams {
+		if q.next == q.first {
+			continue
+		}
+		name := filepath.Join(q.path, fmt.Sprintf("%020d.seg", q.log.Segments()[0].First))
+		if !from.fs.FlipBit(name, 32+60, 1) {
+			t.Fatalf("there is no %s", name)
+		}
+		if _, err := from.save(from.m.View()); !errors.Is(err, quorum.ErrUncopied) {
+			t.Error(err)
+		}
+		return
+	}
+	t.Fatal("all streams are empty")
+}
+
+// TestCopyAnswers: a node whose batches are in a copy that it takes hears what became of them.
+func TestCopyAnswers(t *testing.T) {
+	from, to := &rig{TB: t}, &rig{TB: t}
+	from.open(storage.NewFaultFS(1))
+	to.open(storage.NewFaultFS(2))
+	defer from.close()
+	defer to.close()
+	b := make([]byte, headerLen)
+	(&header{at: 1, node: 1, boot: 1, number: 1}).put(b)
+	b = append(b, bytes.Clone(appendCommand(nil, cmdAsk, 9))...)
+	if _, err := from.m.Apply(1, b); err != nil {
+		t.Fatal(err)
+	}
+	if err := from.copyTo(to); err != nil {
+		t.Fatal(err)
+	}
+	var answers []result
+	for _, r := range to.m.ring.take(nil) {
+		if r.mine && r.number == 1 {
+			answers = append(answers, r.results...)
+		}
+	}
+	if len(answers) != 1 || answers[0].code != codeDeleted {
+		t.Errorf("%+v", answers)
+	}
+}
