@@ -38,7 +38,7 @@ type Options struct {
 	CatchUp func(do func(current bool))
 	// VHostDeleted and UserDeleted are called, on every node and without locks, when one was deleted: its connections end.
 	VHostDeleted, UserDeleted func(name string)
-	// SlotsWanted is how many slots a cluster gets with its first quorum queue; 0: it gets them by PutSlots only.
+	// SlotsWanted is how many slots a cluster gets with its first quorum queue or stream; 0: it gets them by PutSlots only.
 	SlotsWanted uint64
 	// MembersChanged and SlotsChanged are called without locks when what Members and Slots return has changed, perhaps when it
 	// has not, and perhaps at the same time. They must not wait for anything that comes from the log.

@@ -173,7 +173,7 @@ func (t *committer) propose(b *Broker, c Command, done func(result)) {
 		}
 	}
 	if q, ok := c.(PutQueue); ok && q.ID == 0 && b.SlotsWanted != 0 && !b.HasSlots() {
-		if typ, _ := text(q.Queue.Arguments, "x-queue-type"); typ == Quorum {
+		if typ, _ := text(q.Queue.Arguments, "x-queue-type"); typ == Quorum || typ == Stream {
 			t.proposeSlots(b)
 		}
 	}

@@ -185,6 +185,9 @@ func (r *rooms) newQueue(q broker.NewQueue) queue.Queue {
 	case q.Type == broker.Quorum || q.Type == broker.Stream && r.quorum == nil: // of a node that is stopped: its messages are not looked at
 		return queue.NewClassic(queue.QuorumRules(), q.Config, r.pool, r.clock, nil)
 	case q.Type == broker.Stream && r.streams != nil:
+		if r.member != nil {
+			r.member.slotsFor()
+		}
 		return r.streams.NewQueue(uint64(q.ID), slots.Config{Name: q.Name, Limits: q.Config, SegmentBytes: q.SegmentBytes, FilterSize: q.FilterSize})
 	case q.Type != broker.Classic:
 		return nil

@@ -108,6 +108,7 @@ func (r *rooms) openCluster(raft *quorum.Options, meta *broker.Options) error {
 	meta.MembersChanged, meta.SlotsChanged, meta.SoftChanged = m.stir, m.slotsFor, m.tellSoft
 	meta.SlotsWanted = slotsClustered
 	meta.CatchUp = m.catchUpSoon
+	meta.CanRun = func(typ string) bool { return typ == broker.Classic || typ == broker.Quorum || typ == broker.Stream }
 	meta.Decides = func(id broker.QueueID) bool { return r.quorum.Leads(uint64(id)) }
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/warrenmq/warren/cluster"
 	"github.com/warrenmq/warren/management"
 	"github.com/warrenmq/warren/quorum"
+	"github.com/warrenmq/warren/stream/slots"
 )
 
 const (
@@ -80,6 +81,15 @@ func (m *membership) run() error {
 			m.log.Error("quorum queues were not compared with metadata", "error", err.Error())
 		case n > 0:
 			m.log.Warn("there were quorum queues that are not declared: they were deleted while this node was down", "queues", n)
+		}
+	})
+	m.running.Go(func() {
+		n, err := m.rooms.streams.Reconcile(ctx, m.meta.CaughtUp)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			m.log.Error("streams were not compared with metadata", "error", err.Error())
+		case n > 0:
+			m.log.Warn("there were streams that are not declared: they were deleted while this node was down", "streams", n)
 		}
 	})
 	return nil
@@ -156,19 +166,29 @@ func (m *membership) makeSlots() error {
 	if n == 0 {
 		return nil
 	}
+	make := m.rooms.quorum.JoinSlots
 	if slices.Contains(first, m.identity.Number) {
-		return m.rooms.quorum.MakeSlots(int(n), first)
+		make = func(n int) error { return m.rooms.quorum.MakeSlots(n, first) }
 	}
-	return m.rooms.quorum.JoinSlots(int(n))
+	if err := make(int(n)); err != nil {
+		return err
+	}
+	return m.rooms.streams.MakeSlots()
 }
 
 // slotsFor makes the slots before the first queue that lies in one: both may have come in one entry of the log.
 func (m *membership) slotsFor() {
-	if m.rooms.quorum.SlotCount() > 0 {
+	var err error
+	switch {
+	case m.rooms.quorum.SlotCount() == 0:
+		err = m.makeSlots()
+	case m.rooms.streams.SlotCount() == 0:
+		err = m.rooms.streams.MakeSlots()
+	default:
 		return
 	}
-	if err := m.makeSlots(); err != nil {
-		m.rooms.raftFailed(fmt.Errorf("slots for quorum queues: %w", err))
+	if err != nil {
+		m.rooms.raftFailed(fmt.Errorf("slots for quorum queues and streams: %w", err))
 	}
 	m.stir()
 }
@@ -458,12 +478,20 @@ func (m *membership) Slots() (list []management.Slot) {
 	}
 	list = append(list, meta)
 	for _, s := range m.rooms.quorum.Slots() {
-		applied, digest := m.rooms.quorum.Digest(s.Slot)
-		list = append(list, management.Slot{Shard: 16 + uint64(s.Slot), Name: fmt.Sprint(s.Slot), Leader: s.Leader, Leads: s.Leads,
-			Term: s.Term, Members: s.Members, Voting: s.Voting, Applied: applied, Digest: digest})
+		one := management.Slot{Shard: 16 + uint64(s.Slot), Name: fmt.Sprint(s.Slot), Leader: s.Leader, Leads: s.Leads,
+			Term: s.Term, Members: s.Members, Voting: s.Voting, Applied: s.Applied}
+		if s.Stream {
+			one.Shard, one.Name = 4+uint64(s.Slot), streamSlot(s.Slot)
+		} else {
+			one.Applied, one.Digest = m.rooms.quorum.Digest(s.Slot)
+		}
+		list = append(list, one)
 	}
 	return list
 }
+
+// streamSlot is the name of a slot of streams.
+func streamSlot(n int) string { return fmt.Sprintf("stream-%d", n) }
 
 func (m *membership) Forget(name string, force bool) error {
 	n := m.numberOf(name)
@@ -491,10 +519,13 @@ func (m *membership) TransferLeader(vhost, name, node string) error {
 	switch {
 	case q == nil:
 		return &management.Refusal{Code: 404, Text: fmt.Sprintf("no queue '%s' in vhost '%s'", name, vhost)}
-	case q.Type != broker.Quorum:
+	case q.Type != broker.Quorum && q.Type != broker.Stream:
 		return &management.Refusal{Code: 406, Text: fmt.Sprintf("queue '%s' in vhost '%s' is not a quorum queue", name, vhost)}
 	case n == 0 || !m.isUp(n):
 		return &management.Refusal{Code: 406, Text: fmt.Sprintf("%s is no member that is up", node)}
+	}
+	if at, ok := q.Queue.(*slots.Queue); ok {
+		return m.rooms.quorum.TransferStreams(at.Slot(), n)
 	}
 	return m.rooms.quorum.TransferLeader(m.rooms.quorum.SlotOf(uint64(q.ID)), n)
 }

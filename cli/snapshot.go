@@ -74,6 +74,9 @@ func (r *rooms) answersFor(q *broker.Queue) bool {
 		return true
 	case q.Type == broker.Quorum:
 		return r.quorum.Leads(uint64(q.ID))
+	case q.Type == broker.Stream:
+		at, ok := q.Queue.(*slots.Queue)
+		return ok && at.Leader() == r.member.identity.Number
 	}
 	return r.member.homeOf(q) == r.member.identity.Number
 }
@@ -122,13 +125,13 @@ func (r *rooms) fillQueue(q *broker.Queue, into *management.Queue) {
 			DelayedRetry: settings.DelayedRetry(), Delayed: s.Delayed, Kept: s.Kept, KeptBytes: s.KeptBytes}
 		into.ReadyBytes += s.DelayedBytes
 		r.fillReplicas(q, into.Quorum)
-	} else if r.member != nil {
+	} else if r.member != nil && q.Type != broker.Stream {
 		into.Home = r.member.nodeName(r.member.homeOf(q))
 	}
 	if at, ok := q.Queue.(*slots.Queue); ok {
-		node := []string{r.cfg.NodeName}
 		st := at.Status()
-		into.Stream = &management.StreamQueue{Leader: r.cfg.NodeName, Members: node, Online: node, Segments: st.Segments, Readers: st.Readers, First: st.First, Next: st.Next}
+		into.Stream = &management.StreamQueue{Segments: st.Segments, Readers: st.Readers, First: st.First, Next: st.Next}
+		into.Stream.Leader, into.Stream.Members, into.Stream.Online = r.replicas(at)
 		if st.Broken != "" {
 			into.State = "stopped"
 		}
@@ -162,16 +165,29 @@ func (r *rooms) fillReplicas(q *broker.Queue, into *management.QuorumQueue) {
 		return
 	}
 	into.Slot = strconv.Itoa(r.quorum.SlotOf(uint64(q.ID)))
-	if leader := at.Leader(); leader != 0 {
-		into.Leader = r.member.nodeName(leader)
+	into.Leader, into.Members, into.Online = r.replicas(at)
+}
+
+// replicas are the names of the members that have a queue or stream: who leads, all of them, and those that are there.
+func (r *rooms) replicas(of interface {
+	Leader() uint64
+	Members() []uint64
+}) (leader string, members, online []string) {
+	if r.member == nil {
+		one := []string{r.cfg.NodeName}
+		return r.cfg.NodeName, one, one
 	}
-	for _, n := range at.Members() {
+	if n := of.Leader(); n != 0 {
+		leader = r.member.nodeName(n)
+	}
+	for _, n := range of.Members() {
 		name := r.member.nodeName(n)
-		into.Members = append(into.Members, name)
+		members = append(members, name)
 		if r.member.isUp(n) {
-			into.Online = append(into.Online, name)
+			online = append(online, name)
 		}
 	}
+	return leader, members, online
 }
 
 func counts(s queue.Stats) management.QueueCounts {
@@ -186,7 +202,7 @@ func (r *rooms) QueueSamples() iter.Seq[management.QueueSample] {
 	return func(yield func(management.QueueSample) bool) {
 		for _, v := range r.broker.VHosts() {
 			for _, q := range v.Queues() {
-				if q.Type != broker.Quorum && !r.answersFor(q) {
+				if q.Type == broker.Classic && !r.answersFor(q) {
 					continue
 				}
 				s := q.Stats()

@@ -44,7 +44,7 @@ func streamError(err error) error {
 	switch {
 	case errors.Is(err, queue.ErrDeleted), errors.Is(err, slots.ErrUnknownName):
 		return &management.Refusal{Code: amqp.NotFound, Text: err.Error()}
-	case errors.Is(err, stream.ErrName), errors.Is(err, stream.ErrOffset), errors.Is(err, slots.ErrOutside), errors.Is(err, slots.ErrWhole), errors.As(err, &refused):
+	case errors.Is(err, stream.ErrName), errors.Is(err, stream.ErrOffset), errors.Is(err, slots.ErrOutside), errors.Is(err, slots.ErrWhole), errors.Is(err, slots.ErrOthers), errors.As(err, &refused):
 		return &management.Refusal{Code: amqp.PreconditionFailed, Text: err.Error()}
 	}
 	return err
@@ -75,7 +75,7 @@ func (r *rooms) StreamStatus(as management.User, vhost, name string) (v manageme
 	v = management.StreamStatus{First: s.First, Next: s.Next, Octets: s.Octets, Segments: s.Segments, LastTime: s.LastTime, Readers: s.Readers, Names: s.Names,
 		SkipTo: s.SkipTo, Broken: s.Broken}
 	if s.Leader != 0 {
-		v.Leader = r.cfg.NodeName // the only node
+		v.Leader, _, _ = r.replicas(q)
 	}
 	for _, d := range s.Damage {
 		v.Damage = append(v.Damage, management.StreamDamage{From: d.From, To: d.To, File: d.File, Reason: d.Reason})

@@ -5,7 +5,7 @@ package management
 func (a *API) holds(q *Queue) bool { return a.Peers == nil || q.Home == "" || q.Home == a.Node }
 
 func (a *API) leads(q *Queue) bool {
-	return a.holds(q) && (a.Peers == nil || q.Quorum == nil || q.Quorum.Leader == a.Node)
+	return a.holds(q) && (a.Peers == nil || (q.Quorum == nil || q.Quorum.Leader == a.Node) && (q.Stream == nil || q.Stream.Leader == a.Node))
 }
 
 // clusterMetrics are of the other members, the links to them and this node's replicas.

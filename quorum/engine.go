@@ -83,13 +83,7 @@ func openEngine(o engineOptions) (*dragonboat.NodeHost, error) {
 // startReplica starts this node's replica of a slot, among the members that it was made with, or, with none, as one that
 // was or will be added to them.
 func startReplica(host *dragonboat.NodeHost, m *machine, members []uint64, election uint64) error {
-	var initial map[uint64]dragonboat.Target
-	for _, n := range members {
-		if initial == nil {
-			initial = map[uint64]dragonboat.Target{}
-		}
-		initial[n] = address(n)
-	}
+	initial := initialMembers(members)
 	return host.StartOnDiskReplica(initial, len(initial) == 0,
 		func(uint64, uint64) sm.IOnDiskStateMachine { return m },
 		config.Config{
@@ -97,6 +91,17 @@ func startReplica(host *dragonboat.NodeHost, m *machine, members []uint64, elect
 			ElectionRTT: election, HeartbeatRTT: 1, PreVote: true, CheckQuorum: true, OrderedConfigChange: true,
 			EntryCompressionType: config.NoCompression, SnapshotCompressionType: config.NoCompression,
 		})
+}
+
+// initialMembers are members as the engine wants to hear of them; nil: there are none.
+func initialMembers(members []uint64) (initial map[uint64]dragonboat.Target) {
+	for _, n := range members {
+		if initial == nil {
+			initial = map[uint64]dragonboat.Target{}
+		}
+		initial[n] = address(n)
+	}
+	return initial
 }
 
 // adopt has the Raft engine take a directory for its own under whatever name the host has now. The engine has no setting

@@ -76,6 +76,7 @@ type Host struct {
 
 	mu        sync.Mutex // guards what follows, and of o Node, Clustered and ClusterID
 	slots     []*slot
+	streams   []*StreamShard // that were started
 	engine    *dragonboat.NodeHost
 	opening   chan struct{} // closed when the start is over; nil: there was none
 	err       error         // of the start
@@ -473,7 +474,7 @@ func (s *slot) catchUp(ctx context.Context) error {
 // any more.
 func (h *Host) Close() error {
 	if engine, err := h.raft(); err == nil && engine != nil {
-		h.handOver(h.slots)
+		h.handOver()
 	}
 	return h.close(stopPatience, true)
 }

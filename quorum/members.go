@@ -32,6 +32,7 @@ type down struct{ node, boot uint64 }
 // SlotStatus is one slot as this node sees it.
 type SlotStatus struct {
 	Slot    int
+	Stream  bool     // it is one of streams, which have numbers of their own
 	Leader  uint64   // number of the member that leads, 0: none is known to
 	Term    uint64   // of the leader
 	Members []uint64 // that have a vote, ascending
@@ -157,6 +158,9 @@ func (h *Host) Cluster(node, clusterID uint64) error {
 	if was.Clustered {
 		return nil
 	}
+	if len(h.streams) > 0 {
+		return errors.New("quorum: a node that has streams becomes clustered when it starts")
+	}
 	for _, s := range slots {
 		s.clustered(true)
 		if err := engine.StopShard(shardOf(s.number)); err != nil {
@@ -255,39 +259,70 @@ func (h *Host) whoIsDown() (list []down) {
 	return list
 }
 
-// Slots are the slots as this node sees them.
+// shard is a Raft shard whose members are those of the cluster: a slot, or one of streams.
+type shard struct {
+	id       uint64
+	name     string
+	leader   func() (node, term uint64)
+	caughtUp func(node uint64) bool // one that joins has applied here what was in the log when it came
+}
+
+// shards are all of them, in the order of Slots.
+func (h *Host) shards() (list []shard) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, s := range h.slots {
+		list = append(list, shard{shardOf(s.number), fmt.Sprintf("slot %d", s.number), s.raftLeader, s.caughtUp})
+	}
+	for _, s := range h.streams {
+		list = append(list, shard{s.shard(), fmt.Sprintf("slot %d of streams", s.number), s.raftLeader,
+			func(node uint64) bool { return s.machine.Heard(node) > 1 }})
+	}
+	return list
+}
+
+// Slots are the slots as this node sees them, those of streams behind the others.
 func (h *Host) Slots() []SlotStatus {
 	engine, err := h.raft()
 	if err != nil {
 		return nil
 	}
 	h.mu.Lock()
-	slots := slices.Clone(h.slots)
+	node, slots, streams := h.o.Node, slices.Clone(h.slots), slices.Clone(h.streams)
 	h.mu.Unlock()
-	info := engine.GetNodeHostInfo(dragonboat.NodeHostInfoOption{SkipLogInfo: true})
-	list := make([]SlotStatus, len(slots))
+	list := make([]SlotStatus, 0, len(slots)+len(streams))
+	members := map[uint64]*SlotStatus{}
 	for i, s := range slots {
-		x := &list[i]
-		x.Slot = i
+		x := SlotStatus{Slot: i}
 		x.Leader, x.Term = s.raftLeader()
 		m := s.machine
 		m.mu.Lock()
 		x.Applied, x.Leads = m.applied, m.leads.node
 		m.mu.Unlock()
-		if info == nil {
+		list = append(list, x)
+		members[shardOf(s.number)] = &list[len(list)-1]
+	}
+	for _, s := range streams {
+		x := SlotStatus{Slot: int(s.number), Stream: true, Applied: s.machine.Index()}
+		x.Leader, x.Term = s.raftLeader()
+		x.Leads = x.Leader
+		list = append(list, x)
+		members[s.shard()] = &list[len(list)-1]
+	}
+	info := engine.GetNodeHostInfo(dragonboat.NodeHostInfoOption{SkipLogInfo: true})
+	if info == nil {
+		return list
+	}
+	for i := range info.ShardInfoList {
+		x := members[info.ShardInfoList[i].ShardID]
+		if x == nil {
 			continue
 		}
-		for j := range info.ShardInfoList {
-			shard := &info.ShardInfoList[j]
-			if shard.ShardID != shardOf(s.number) {
-				continue
-			}
-			for n := range shard.Replicas {
-				x.Members = append(x.Members, n)
-			}
-			slices.Sort(x.Members)
-			x.Voting = slices.Contains(x.Members, m.node)
+		for n := range info.ShardInfoList[i].Replicas {
+			x.Members = append(x.Members, n)
 		}
+		slices.Sort(x.Members)
+		x.Voting = slices.Contains(x.Members, node)
 	}
 	return list
 }
@@ -325,8 +360,7 @@ func (m *machine) digest() (applied uint64, sum string) {
 // and have called JoinSlots before long. It may be called on any member, on one at a time, and again after an error, which
 // is that of ctx or one that does not pass.
 func (h *Host) AddMember(ctx context.Context, number uint64) error {
-	return h.change(ctx, number, func(ctx context.Context, engine *dragonboat.NodeHost, s *slot, m *dragonboat.Membership) (bool, error) {
-		shard := shardOf(s.number)
+	return h.change(ctx, number, func(ctx context.Context, engine *dragonboat.NodeHost, s *shard, m *dragonboat.Membership) (bool, error) {
 		if _, ok := m.Nodes[number]; ok {
 			return true, nil
 		}
@@ -334,12 +368,12 @@ func (h *Host) AddMember(ctx context.Context, number uint64) error {
 			return false, fmt.Errorf("%w: member %d was removed, and cannot come back under its number", errNever, number)
 		}
 		if _, ok := m.NonVotings[number]; !ok {
-			return false, engine.SyncRequestAddNonVoting(ctx, shard, number, address(number), m.ConfigChangeID)
+			return false, engine.SyncRequestAddNonVoting(ctx, s.id, number, address(number), m.ConfigChangeID)
 		}
 		if !s.caughtUp(number) {
 			return false, nil
 		}
-		return false, engine.SyncRequestAddReplica(ctx, shard, number, address(number), m.ConfigChangeID)
+		return false, engine.SyncRequestAddReplica(ctx, s.id, number, address(number), m.ConfigChangeID)
 	})
 }
 
@@ -357,16 +391,16 @@ func (h *Host) RemoveMember(ctx context.Context, number uint64) error {
 	if number == h.o.Node {
 		return errors.New("quorum: a member cannot remove itself")
 	}
-	return h.change(ctx, number, func(ctx context.Context, engine *dragonboat.NodeHost, s *slot, m *dragonboat.Membership) (bool, error) {
+	return h.change(ctx, number, func(ctx context.Context, engine *dragonboat.NodeHost, s *shard, m *dragonboat.Membership) (bool, error) {
 		_, votes := m.Nodes[number]
 		_, listens := m.NonVotings[number]
 		if !votes && !listens {
 			return true, nil
 		}
-		if leader, _ := s.raftLeader(); leader == number {
-			return false, engine.RequestLeaderTransfer(shardOf(s.number), h.o.Node)
+		if leader, _ := s.leader(); leader == number {
+			return false, engine.RequestLeaderTransfer(s.id, h.o.Node)
 		}
-		return false, engine.SyncRequestDeleteReplica(ctx, shardOf(s.number), number, m.ConfigChangeID)
+		return false, engine.SyncRequestDeleteReplica(ctx, s.id, number, m.ConfigChangeID)
 	})
 }
 
@@ -374,22 +408,19 @@ func (h *Host) RemoveMember(ctx context.Context, number uint64) error {
 var errNever = errors.New("quorum")
 
 // change takes one step after the other for each slot, until it says that it is done.
-func (h *Host) change(ctx context.Context, number uint64, step func(context.Context, *dragonboat.NodeHost, *slot, *dragonboat.Membership) (bool, error)) error {
+func (h *Host) change(ctx context.Context, number uint64, step func(context.Context, *dragonboat.NodeHost, *shard, *dragonboat.Membership) (bool, error)) error {
 	engine, err := h.raft()
 	if err != nil {
 		return err
 	}
-	h.mu.Lock()
-	slots := slices.Clone(h.slots)
-	h.mu.Unlock()
-	for _, s := range slots {
+	for _, s := range h.shards() {
 		for done := false; !done; {
 			err := func() error {
 				ctx, cancel := context.WithTimeout(ctx, changeTimeout)
 				defer cancel()
-				m, err := engine.SyncGetShardMembership(ctx, shardOf(s.number))
+				m, err := engine.SyncGetShardMembership(ctx, s.id)
 				if err == nil {
-					done, err = step(ctx, engine, s, m)
+					done, err = step(ctx, engine, &s, m)
 				}
 				return err
 			}()
@@ -397,11 +428,11 @@ func (h *Host) change(ctx context.Context, number uint64, step func(context.Cont
 				break
 			}
 			if errors.Is(err, errNever) {
-				return fmt.Errorf("slot %d: %w", s.number, err)
+				return fmt.Errorf("%s: %w", s.name, err)
 			}
 			select {
 			case <-ctx.Done():
-				return fmt.Errorf("slot %d, member %d: %w", s.number, number, errors.Join(ctx.Err(), err))
+				return fmt.Errorf("%s, member %d: %w", s.name, number, errors.Join(ctx.Err(), err))
 			case <-time.After(changePause):
 			}
 		}
@@ -410,19 +441,19 @@ func (h *Host) change(ctx context.Context, number uint64, step func(context.Cont
 }
 
 // handOver has others lead what this node leads, where there are any, before it stops.
-func (h *Host) handOver(slots []*slot) {
+func (h *Host) handOver() {
 	h.mu.Lock()
-	alone := !h.o.Clustered
+	alone, node, engine := !h.o.Clustered, h.o.Node, h.engine
 	h.mu.Unlock()
 	if alone {
 		return
 	}
-	status := h.Slots()
+	shards, status := h.shards(), h.Slots()
 	for begun := time.Now(); time.Since(begun) < handOverPatience; time.Sleep(tick * time.Millisecond / 10) {
 		led := false
-		for i, s := range slots {
-			leader, _ := s.raftLeader()
-			if leader != s.machine.node || i >= len(status) {
+		for i, s := range shards {
+			leader, _ := s.leader()
+			if leader != node || i >= len(status) {
 				continue
 			}
 			h.mu.Lock()
@@ -435,7 +466,7 @@ func (h *Host) handOver(slots []*slot) {
 			h.mu.Unlock()
 			if to != 0 {
 				led = true
-				_ = s.replica.Load().host.RequestLeaderTransfer(shardOf(s.number), to) // or it happens by an election
+				_ = engine.RequestLeaderTransfer(s.id, to) // or it happens by an election
 			}
 		}
 		if !led {
@@ -454,6 +485,18 @@ func (h *Host) TransferLeader(slot int, number uint64) error {
 		return fmt.Errorf("quorum: there is no slot %d", slot)
 	}
 	return engine.RequestLeaderTransfer(shardOf(uint16(slot)), number)
+}
+
+// TransferStreams is TransferLeader for a slot of streams.
+func (h *Host) TransferStreams(slot int, number uint64) error {
+	engine, err := h.raft()
+	if err != nil {
+		return err
+	}
+	if slot < 0 || slot >= maxStreams {
+		return fmt.Errorf("quorum: there is no slot %d of streams", slot)
+	}
+	return engine.RequestLeaderTransfer(firstStream+uint64(slot), number)
 }
 
 // Rebalance hands on slots that this node leads while others that are up lead fewer. When every member has done it, and what it
@@ -490,7 +533,11 @@ func (h *Host) Rebalance() error {
 		if to != 0 && leads[to]+1 < leads[node] {
 			leads[to]++
 			leads[node]--
-			if err := h.TransferLeader(s.Slot, to); !dragonboat.IsTempError(err) { // busy with the last one
+			transfer := h.TransferLeader
+			if s.Stream {
+				transfer = h.TransferStreams
+			}
+			if err := transfer(s.Slot, to); !dragonboat.IsTempError(err) { // busy with the last one
 				errs = append(errs, err)
 			}
 		}
@@ -507,7 +554,7 @@ func (q *Queue) Leader() uint64 {
 // Members are the members of the queue's slot that have a vote, ascending.
 func (q *Queue) Members() []uint64 {
 	for _, s := range q.host.Slots() {
-		if s.Slot == int(q.slot.number) {
+		if s.Slot == int(q.slot.number) && !s.Stream {
 			return s.Members
 		}
 	}

@@ -1,16 +1,19 @@
 package quorum
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/lni/dragonboat/v4"
 	"github.com/lni/dragonboat/v4/client"
 	"github.com/lni/dragonboat/v4/config"
+	"github.com/lni/dragonboat/v4/raftio"
 	sm "github.com/lni/dragonboat/v4/statemachine"
 )
 
@@ -32,20 +35,40 @@ type StreamMachine interface {
 	Rest()
 	// Sync makes what was applied durable. An error ends the process.
 	Sync() error
-	// Prepare takes down what is there, for Save to write it beside what is applied, for a replica that the log does not bring
-	// up to date. Whatever is prepared is saved. Save ends early when stop is closed; after any error it is tried again later.
-	Prepare() any
-	Save(prepared any, to io.Writer, stop <-chan struct{}) error
-	// Recover replaces everything by what another replica saved. Apply goes on behind that. An error ends the process, unless
-	// stop was closed.
-	Recover(from io.Reader, stop <-chan struct{}) error
 	// Close ends the machine.
 	Close() error
+	// Index is the last entry that was applied.
+	Index() uint64
+	// Heard is how many batches of a node's last start were applied.
+	Heard(node uint64) uint64
+
+	// View is the state as it is, for Save. Nothing is applied meanwhile. It may never be saved.
+	View() any
+	// Save writes a view, as frames. What cannot be read is ErrUncopied.
+	Save(view any, frame FrameWriter) error
+	// Restore makes what Save wrote the state, durably, or leaves it as it was. Nothing is applied meanwhile. An error ends the
+	// process, unless it is one of frame's that says that the node stops.
+	Restore(frame FrameReader) error
 }
+
+// FrameWriter writes a part of a state: its kind, and what is in it.
+type FrameWriter func(kind byte, payload []byte) error
+
+// FrameReader reads the next part, which is valid until the one after.
+type FrameReader func() (kind byte, payload []byte, err error)
+
+// ErrUncopied is what errors wrap of a state that cannot be copied to another member, while this one is none the worse for it.
+var ErrUncopied = errors.New("a shard of streams cannot be copied to another member")
 
 // StreamShard is a Raft shard for streams, run by the same engine as the slots of quorum queues. Its methods may be called
 // concurrently; Propose and CutLog when Start has returned.
 type StreamShard struct {
+	// Keep is how many octets of the log stay behind what is durable, for members that are a little behind: a copy of all streams
+	// costs more. It is set before Start.
+	Keep uint64
+	// Elected is called when there is a new leader, and does not wait. It is set before Start; nil: nobody is told.
+	Elected func()
+
 	host    *Host
 	number  uint16
 	machine StreamMachine
@@ -53,7 +76,16 @@ type StreamShard struct {
 	engine atomic.Pointer[dragonboat.NodeHost] // nil before Start has returned
 	user   dragonboat.INodeUser
 	noop   *client.Session
+	joined bool // among those that were there; otherwise it is one of the first
+
+	leader atomic.Pointer[raftio.LeaderInfo] // as the Raft engine said last; nil: nothing yet
+
+	mu   sync.Mutex // guards what follows
+	tail tail       // of the log
 }
+
+// streamTail is what a StreamShard keeps if nothing else is said.
+const streamTail = 64 << 20
 
 // Outcome is what became of a proposal.
 type Outcome = dragonboat.RequestResult
@@ -81,10 +113,38 @@ func (h *Host) StreamShard(number uint16, m StreamMachine) *StreamShard {
 	if number >= maxStreams {
 		panic("quorum: there are not so many shards of streams")
 	}
-	return &StreamShard{host: h, number: number, machine: m}
+	return &StreamShard{Keep: streamTail, host: h, number: number, machine: m}
 }
 
-// Start starts the shard's replica on this node, and the Raft engine if it does not run yet. It takes as long as that takes.
+// Clustered reports whether there are, or will be, other members.
+func (h *Host) Clustered() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.o.Clustered
+}
+
+// Joined reports whether this node came when the shard was there. It is known when Start has returned.
+func (s *StreamShard) Joined() bool { return s.joined }
+
+func (s *StreamShard) shard() uint64 { return firstStream + uint64(s.number) }
+
+// leaderUpdated is told by the Raft engine who leads. It does not wait.
+func (s *StreamShard) leaderUpdated(info raftio.LeaderInfo) {
+	s.leader.Store(&info)
+	if info.LeaderID != 0 && s.Elected != nil {
+		s.Elected()
+	}
+}
+
+func (s *StreamShard) raftLeader() (node, term uint64) {
+	if info := s.leader.Load(); info != nil {
+		return info.LeaderID, info.Term
+	}
+	return 0, 0
+}
+
+// Start starts the shard's replica on this node, and the Raft engine if it does not run yet. It takes as long as that takes. In
+// a cluster it comes after MakeSlots or JoinSlots, and has the members that they have.
 func (s *StreamShard) Start() error {
 	h := s.host
 	h.mu.Lock()
@@ -96,25 +156,32 @@ func (s *StreamShard) Start() error {
 	if err != nil {
 		return err
 	}
-	shard := firstStream + uint64(s.number)
-	if s.machine.Applied() > 0 && !engine.HasNodeInfo(shard, h.o.Node) {
+	h.building.Lock()
+	defer h.building.Unlock()
+	if s.machine.Applied() > 0 && !engine.HasNodeInfo(s.shard(), h.o.Node) {
 		return fmt.Errorf("the Raft log of shard %d is gone, but there are streams", s.number)
 	}
-	err = engine.StartOnDiskReplica(map[uint64]dragonboat.Target{h.o.Node: address(h.o.Node)}, false,
-		func(uint64, uint64) sm.IOnDiskStateMachine { return &streamReplica{s.machine, h.o.Log} },
+	h.watch(s.shard(), s.leaderUpdated)
+	initial := initialMembers(h.members)
+	s.joined = len(initial) == 0
+	err = engine.StartOnDiskReplica(initial, s.joined,
+		func(uint64, uint64) sm.IOnDiskStateMachine { return &streamReplica{s.machine, s, h.o.Log} },
 		config.Config{
-			ReplicaID: h.o.Node, ShardID: shard,
-			ElectionRTT: aloneElection, HeartbeatRTT: 1, PreVote: true, CheckQuorum: true, OrderedConfigChange: true,
+			ReplicaID: h.o.Node, ShardID: s.shard(), IsNonVoting: s.joined, // until it is told that it votes
+			ElectionRTT: h.election(), HeartbeatRTT: 1, PreVote: true, CheckQuorum: true, OrderedConfigChange: true,
 			EntryCompressionType: config.NoCompression, SnapshotCompressionType: config.NoCompression,
 		})
 	if err != nil {
 		return err
 	}
-	if s.user, err = engine.GetNodeUser(shard); err != nil {
+	if s.user, err = engine.GetNodeUser(s.shard()); err != nil {
 		return err
 	}
-	s.noop = engine.GetNoOPSession(shard)
+	s.noop = engine.GetNoOPSession(s.shard())
 	s.engine.Store(engine)
+	h.mu.Lock()
+	h.streams = append(h.streams, s)
+	h.mu.Unlock()
 	return nil
 }
 
@@ -129,24 +196,33 @@ func (s *StreamShard) Leads() bool { return s.Leader() == s.host.o.Node }
 
 // Leader is the number of the node that leads, as far as this one knows; 0: none.
 func (s *StreamShard) Leader() uint64 {
-	engine := s.engine.Load()
-	if engine == nil {
-		return 0
-	}
-	leader, _, known, err := engine.GetLeaderID(firstStream + uint64(s.number))
-	if err != nil || !known {
-		return 0
-	}
+	leader, _ := s.raftLeader()
 	return leader
 }
 
-// CutLog lets go of the Raft log before an entry whose effects are durable. It waits for the engine, or for quit.
+// Members are the members that have a vote, ascending.
+func (s *StreamShard) Members() []uint64 {
+	for _, x := range s.host.Slots() {
+		if x.Stream && x.Slot == int(s.number) {
+			return x.Members
+		}
+	}
+	return nil
+}
+
+// CutLog lets go of the Raft log before an entry whose effects are durable, less what a member that is a little behind may still
+// ask for. It waits for the engine, or for quit.
 func (s *StreamShard) CutLog(index uint64, quit <-chan struct{}) error {
+	if s.host.Clustered() && s.Keep > 0 {
+		s.mu.Lock()
+		index = min(index, s.tail.begins())
+		s.mu.Unlock()
+	}
 	if index < 2 {
 		return nil
 	}
 	o := dragonboat.SnapshotOption{OverrideCompactionOverhead: true, CompactionIndex: index - 1}
-	state, err := s.engine.Load().RequestSnapshot(firstStream+uint64(s.number), o, time.Minute)
+	state, err := s.engine.Load().RequestSnapshot(s.shard(), o, time.Minute)
 	if err != nil {
 		return err
 	}
@@ -164,6 +240,7 @@ func (s *StreamShard) CutLog(index uint64, quit <-chan struct{}) error {
 // streamReplica is a StreamMachine as the Raft engine knows it.
 type streamReplica struct {
 	m   StreamMachine
+	s   *StreamShard
 	log *slog.Logger
 }
 
@@ -177,6 +254,11 @@ func (r *streamReplica) Update(entries []sm.Entry) ([]sm.Entry, error) {
 		}
 		entries[i].Result.Value = value
 	}
+	r.s.mu.Lock()
+	for i := range entries {
+		r.s.tail.add(entries[i].Index, len(entries[i].Cmd), r.s.Keep)
+	}
+	r.s.mu.Unlock()
 	r.m.Rest()
 	return entries, nil
 }
@@ -185,27 +267,50 @@ func (r *streamReplica) Lookup(any) (any, error) { return nil, nil }
 func (r *streamReplica) Sync() error             { return r.m.Sync() }
 func (r *streamReplica) Close() error            { return r.m.Close() }
 
-func (r *streamReplica) PrepareSnapshot() (any, error) { return r.m.Prepare(), nil }
-func (r *streamReplica) SaveSnapshot(prepared any, to io.Writer, stop <-chan struct{}) error {
-	err := stopped(r.m.Save(prepared, to, stop), stop)
-	if err != nil && !errors.Is(err, sm.ErrSnapshotStopped) && !errors.Is(err, sm.ErrSnapshotStreaming) {
-		r.log.Warn("streams were not copied to another node", "error", err.Error())
-		return sm.ErrSnapshotAborted
+// A copy of a shard of streams is an octet that says its format, and frames as those of slots.
+const streamFormat = 1
+
+func (r *streamReplica) PrepareSnapshot() (any, error) { return r.m.View(), nil }
+
+func (r *streamReplica) SaveSnapshot(view any, to io.Writer, stop <-chan struct{}) error {
+	w := &frameWriter{w: to, stop: stop}
+	if err := w.raw([]byte{streamFormat}); err != nil {
+		return err
+	}
+	err := r.m.Save(view, w.frame)
+	var broken *unreadable
+	if errors.Is(err, ErrUncopied) || errors.As(err, &broken) { // the process is none the worse for it; the other one will ask again
+		r.log.Error("a slot of streams is not copied to another member", "slot", r.s.number, "error", err.Error())
+		return sm.ErrSnapshotStreaming
 	}
 	return err
-}
-func (r *streamReplica) RecoverFromSnapshot(from io.Reader, stop <-chan struct{}) error {
-	return stopped(r.m.Recover(from, stop), stop)
 }
 
-// stopped is err, or what the Raft engine wants to hear if it had that stopped.
-func stopped(err error, stop <-chan struct{}) error {
-	select {
-	case <-stop:
-		if err != nil {
-			return sm.ErrSnapshotStopped
-		}
-	default:
+func (r *streamReplica) RecoverFromSnapshot(from io.Reader, stop <-chan struct{}) error {
+	b := bufio.NewReaderSize(from, 64<<10)
+	version, err := b.ReadByte()
+	if err == nil && version != streamFormat {
+		err = fmt.Errorf("%w: a copy of version %d, this node knows %d", errFormat, version, streamFormat)
 	}
-	return err
+	if err == nil {
+		var x received
+		err = r.m.Restore(func() (byte, []byte, error) {
+			select {
+			case <-stop:
+				return 0, nil, sm.ErrSnapshotStopped
+			default:
+				return x.frame(b)
+			}
+		})
+	}
+	if err != nil && !errors.Is(err, sm.ErrSnapshotStopped) {
+		return fmt.Errorf("slot %d of streams: copy: %w", r.s.number, err)
+	}
+	if err == nil {
+		r.s.mu.Lock()
+		r.s.tail = tail{}
+		r.s.mu.Unlock()
+		return nil
+	}
+	return sm.ErrSnapshotStopped
 }

@@ -54,6 +54,7 @@ type Log struct {
 	tails   []*block   // ascending, may be gone
 	tailed  int64      // octets of tails
 	cut     []*segment // their files are still there
+	views   int        // while there are any, they stay
 	marked  uint64     // the first offset that is written down
 	names   bool       // files were made since the directory was synced
 	damage  []Damage

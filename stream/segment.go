@@ -44,9 +44,6 @@ func fileName(dir string, base uint64, suffix string) string {
 	return filepath.Join(dir, fmt.Sprintf("%020d%s", base, suffix))
 }
 
-// SegmentFile is the name of the segment that begins at an offset, in its log's directory: for those who copy a log.
-func SegmentFile(first uint64) string { return fileName("", first, segmentSuffix) }
-
 // parseName takes a file's name apart.
 func parseName(name string) (base uint64, suffix string, ok bool) {
 	digits, suffix, ok := strings.Cut(name, ".")

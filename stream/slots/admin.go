@@ -16,6 +16,7 @@ var (
 	ErrUnknownName = errors.New("stream: nobody has committed an offset under that name")
 	ErrOutside     = errors.New("stream: the stream does not reach there")
 	ErrWhole       = errors.New("stream: this node's replica lacks nothing")
+	ErrOthers      = errors.New("stream: other members have what this one lacks: 'warren cluster forget' has it leave, and it can join again with an empty directory")
 )
 
 // Status is a stream at one moment.
@@ -214,7 +215,7 @@ func (q *Queue) SkipTo(offset uint64) error {
 }
 
 // GoOn has a stream that lacks its end go on with what it has, and returns the offset that comes next. Offsets of what is lost
-// are given again. ErrWhole is of one that lacks nothing.
+// are given again. ErrWhole is of one that lacks nothing, ErrOthers of one that others have, too.
 func (q *Queue) GoOn() (uint64, error) {
 	m := q.slot.machine
 	m.mu.Lock()
@@ -226,6 +227,8 @@ func (q *Queue) GoOn() (uint64, error) {
 		return 0, queue.ErrDeleted
 	case !broken:
 		return 0, ErrWhole
+	case len(q.Members()) > 1: // they would lose it, too
+		return 0, ErrOthers
 	}
 	next := r.log.Next()
 	x, err := q.await(cmdRewind, func(dst []byte) []byte { return binary.AppendUvarint(dst, next) })

@@ -77,7 +77,8 @@ func (m *machine) checkpoint() (index uint64, err error) {
 			q.changed = false
 		}
 	}
-	m.write(&batch)
+	batch.Set(m.key('o', 0), m.common(nil))
+	batch.Set(m.key('a', 0), appliedRecord(index))
 	gone, since := m.gone, m.since
 	m.gone, m.since = nil, 0
 	m.mu.Unlock()
@@ -101,20 +102,43 @@ func (m *machine) checkpoint() (index uint64, err error) {
 		return 0, fmt.Errorf("slot %d of streams: checkpoint: %w", m.number, err)
 	}
 	s.index = index
+	m.mu.Lock()
 	for _, q := range gone {
-		if err := m.remove(m.dirOf(q)); err != nil {
-			m.log.Warn("files of a deleted stream stay until the next start", "directory", m.dirOf(q), "error", err.Error())
+		m.doomed = append(m.doomed, q.path)
+	}
+	var doomed []string
+	if m.views == 0 {
+		doomed, m.doomed = m.doomed, nil
+	}
+	m.mu.Unlock()
+	for _, dir := range doomed {
+		if err := m.remove(dir); err != nil {
+			m.log.Warn("files of a deleted stream stay until the next start", "directory", dir, "error", err.Error())
 		}
 	}
 	return index, nil
 }
 
-// write sets what the database has of a slot beside its streams. Called with m.mu held.
-func (m *machine) write(batch *storage.Batch) {
-	state := binary.AppendVarint([]byte{checkpointRecord}, m.now)
-	state = binary.AppendUvarint(state, m.lastDir)
-	batch.Set(m.key('o', 0), m.origins.append(state))
-	batch.Set(m.key('a', 0), binary.LittleEndian.AppendUint64([]byte{checkpointRecord}, m.applied))
+// common appends what the database has of the slot as a whole. Called with m.mu held.
+func (m *machine) common(dst []byte) []byte {
+	dst = binary.AppendVarint(append(dst, checkpointRecord), m.now)
+	return m.origins.append(binary.AppendUvarint(dst, m.lastDir))
+}
+
+// readCommon is the reverse.
+func (m *machine) readCommon(b []byte) error {
+	r := reader{b: b}
+	version := r.octet()
+	m.now, m.lastDir = r.varint(), r.uvarint()
+	m.origins = r.origins()
+	if version != checkpointRecord || r.bad || len(r.b) > 0 {
+		return errFormat
+	}
+	return nil
+}
+
+func appliedRecord(index uint64) []byte {
+	return binary.LittleEndian.AppendUint64([]byte{checkpointRecord}, index)
 }
 
 // syncLog makes durable what a stream's log has.
@@ -136,10 +160,9 @@ func (m *machine) syncLog(q *replica) error {
 
 // record appends what the database has of a stream.
 //
-//	version u8 | taken, directory, segment size uvarints | limits | first, next uvarints | offsets, to the end
+//	version u8 | directory, segment size uvarints | limits | first, next uvarints | offsets, to the end
 func (q *replica) record(dst []byte) []byte {
-	dst = binary.AppendUvarint(append(dst, checkpointRecord), q.taken)
-	dst = binary.AppendUvarint(dst, q.dir)
+	dst = binary.AppendUvarint(append(dst, checkpointRecord), q.dir)
 	dst = binary.AppendUvarint(dst, uint64(q.segment))
 	dst = appendLimits(dst, q.limits)
 	dst = binary.AppendUvarint(dst, q.first)
@@ -157,7 +180,19 @@ func (m *machine) load() error {
 	fail := func(what string, err error) error {
 		return fmt.Errorf("slot %d of streams: %s: %w", m.number, what, err)
 	}
-	if err := m.fs.MkdirAll(m.dir); err != nil {
+	copies, err := m.db.Get(m.key('c', 0))
+	switch {
+	case err != nil:
+		return fail("copies", err)
+	case len(copies) == 8:
+		m.copies = binary.LittleEndian.Uint64(copies)
+	case copies != nil:
+		return fail("copies", errFormat)
+	}
+	if err := m.fs.MkdirAll(m.home(m.copies)); err != nil {
+		return err
+	}
+	if err := m.tidy(); err != nil {
 		return err
 	}
 	above := filepath.Dir(m.dir)
@@ -180,12 +215,8 @@ func (m *machine) load() error {
 		return fail("origins", err)
 	}
 	if o != nil {
-		r := reader{b: o}
-		version := r.octet()
-		m.now, m.lastDir = r.varint(), r.uvarint()
-		m.origins = r.origins()
-		if version != checkpointRecord || r.bad || len(r.b) > 0 {
-			return fail("origins", errFormat)
+		if err := m.readCommon(o); err != nil {
+			return fail("origins", err)
 		}
 	}
 	err = m.db.Iterate(m.key('s', 0)[:keyPrefixLen], func(key, value []byte) error {
@@ -206,25 +237,11 @@ func (m *machine) load() error {
 	})
 }
 
-// restore makes a stream of what the database has of it.
-func (m *machine) restore(id uint64, value []byte) error {
-	q, err := readReplica(id, value)
-	if err != nil {
-		return err
-	}
-	q.local = m.locals[id]
-	if err := m.open(q); err != nil {
-		return fmt.Errorf("stream %d: %w", id, err)
-	}
-	m.streams[id] = q
-	return nil
-}
-
-// readReplica is the inverse of record.
-func readReplica(id uint64, record []byte) (*replica, error) {
-	r := reader{b: record}
+// decode is a stream of which the database has this, without its log.
+func decode(id uint64, value []byte) (*replica, error) {
+	r := reader{b: value}
 	version := r.octet()
-	q := &replica{id: id, taken: r.uvarint(), dir: r.uvarint(), segment: int64(r.uvarint()), limits: r.limits(), first: r.uvarint(), next: r.uvarint()}
+	q := &replica{id: id, dir: r.uvarint(), segment: int64(r.uvarint()), limits: r.limits(), first: r.uvarint(), next: r.uvarint()}
 	if version != checkpointRecord || r.bad || q.first > q.next {
 		return nil, fmt.Errorf("stream %d: %w", id, errFormat)
 	}
@@ -232,6 +249,20 @@ func readReplica(id uint64, record []byte) (*replica, error) {
 		return nil, fmt.Errorf("stream %d: %w", id, err)
 	}
 	return q, nil
+}
+
+// restore makes a stream of what the database has of it.
+func (m *machine) restore(id uint64, value []byte) error {
+	q, err := decode(id, value)
+	if err != nil {
+		return err
+	}
+	q.path, q.local = m.pathOf(q.dir), m.locals[id]
+	if err := m.open(q); err != nil {
+		return fmt.Errorf("stream %d: %w", id, err)
+	}
+	m.streams[id] = q
+	return nil
 }
 
 // remove deletes a stream's directory.
@@ -252,6 +283,41 @@ func (m *machine) remove(dir string) error {
 	return err
 }
 
+// removeHome deletes a directory of the slot.
+func (m *machine) removeHome(dir string) error {
+	names, err := m.fs.List(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, name := range names {
+		err = errors.Join(err, m.remove(filepath.Join(dir, name)))
+	}
+	if err == nil {
+		err = m.fs.Remove(dir)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// tidy deletes what is left of directories that the slot has had, or was about to have.
+func (m *machine) tidy() error {
+	above, name := filepath.Split(m.dir)
+	names, err := m.fs.List(filepath.Clean(above))
+	if err != nil {
+		return err
+	}
+	for _, n := range names {
+		if dir := filepath.Join(above, n); (n == name || strings.HasPrefix(n, name+".")) && dir != m.home(m.copies) {
+			if err := m.removeHome(dir); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // clean deletes directories that no stream has: a node stopped before it could. Everything must have been applied that the
 // Raft log has.
 func (m *machine) clean() error {
@@ -260,21 +326,23 @@ func (m *machine) clean() error {
 	m.mu.Lock()
 	known := map[string]bool{}
 	for _, q := range m.streams {
-		known[q.dirName()] = true
+		known[strconv.FormatUint(q.dir, 10)] = true
 	}
 	for _, q := range m.gone {
-		known[q.dirName()] = true
+		known[strconv.FormatUint(q.dir, 10)] = true
 	}
-	last := m.lastDir
+	for _, dir := range m.doomed {
+		known[filepath.Base(dir)] = true
+	}
+	last, home := m.lastDir, m.home(m.copies)
 	m.mu.Unlock()
-	names, err := m.fs.List(m.dir)
+	names, err := m.fs.List(home)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
-		number, _, _ := strings.Cut(name, "-")
-		if n, e := strconv.ParseUint(number, 10, 64); e == nil && !known[name] && n <= last {
-			err = errors.Join(err, m.remove(filepath.Join(m.dir, name)))
+		if n, e := strconv.ParseUint(name, 10, 64); e == nil && !known[name] && n <= last {
+			err = errors.Join(err, m.remove(filepath.Join(home, name)))
 		}
 	}
 	return err

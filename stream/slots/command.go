@@ -24,17 +24,18 @@ const (
 type kind uint8
 
 const (
-	cmdBegin  kind = iota + 1 // nothing; the first batch of a boot must not be empty
-	cmdCreate                 // segment size uvarint, limits
-	cmdChunk                  // length uvarint, chunk
-	cmdCut                    // first uvarint: what is below goes
-	cmdAsk                    // nothing; has an answer
-	cmdAttach                 // name, start kind u8, offset uvarint, reset u8; has an answer
-	cmdCommit                 // name, generation uvarint, next uvarint
-	cmdSet                    // name, start kind u8, offset uvarint; has an answer
-	cmdForget                 // name; has an answer
-	cmdRewind                 // next uvarint: the stream goes on there; has an answer
-	cmdDelete                 //
+	cmdBegin   kind = iota + 1 // nothing; the first batch of a boot must not be empty
+	cmdCreate                  // segment size uvarint, limits
+	cmdChunk                   // length uvarint, chunk
+	cmdCut                     // first uvarint: what is below goes
+	cmdAsk                     // nothing; has an answer
+	cmdAttach                  // name, start kind u8, offset uvarint, reset u8; has an answer
+	cmdCommit                  // name, generation uvarint, next uvarint
+	cmdSet                     // name, start kind u8, offset uvarint; has an answer
+	cmdForget                  // name; has an answer
+	cmdRewind                  // next uvarint: the stream goes on there; has an answer
+	cmdDelete                  //
+	cmdDeclare                 // as cmdCreate; a stream that is there keeps its limits
 )
 
 // How an attach or a set names a place, as everything else was looked up before.

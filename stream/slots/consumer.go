@@ -136,12 +136,32 @@ func (c *consumer) trouble(w *worker, err error, had uint64) (more bool) {
 			return true
 		}
 		q.damaged(damage)
-	case !errors.Is(err, stream.ErrClosed):
+	case errors.Is(err, stream.ErrClosed):
+		if c.move() {
+			return true
+		}
+	default:
 		q.host.o.Log.Error("a stream cannot be read; the consumer is cancelled", "queue", q.name, "offset", c.reader.Offset(), "error", err.Error())
 	}
 	c.offer(w)
 	q.cancel(c, &w.wake)
 	return false
+}
+
+// move has the consumer go on in other files, if the stream has others now. It reports whether it has.
+func (c *consumer) move() bool {
+	m := c.queue.slot.machine
+	m.mu.Lock()
+	r := m.streams[c.queue.id]
+	ok := r != nil && r.log != c.log
+	m.mu.Unlock()
+	if !ok {
+		return false
+	}
+	at := c.reader.Offset()
+	c.reader.Release()
+	c.log, c.reader = r.log, r.log.Read(at, c.spec.Filter)
+	return true
 }
 
 // offered makes a message of a record. It is false for one that AMQP 0-9-1 cannot carry.

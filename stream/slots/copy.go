@@ -1,346 +1,323 @@
 package slots
 
 import (
-	"bufio"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
+	"runtime"
 	"strconv"
 
+	"github.com/warrenmq/warren/quorum"
 	"github.com/warrenmq/warren/storage"
 	"github.com/warrenmq/warren/stream"
 )
 
-// A copy of a slot is what another replica gets that the log does not bring up to date any more: the state, and the segments
-// of all streams up to where they were when it was begun.
+// A member that is new, or lags behind the log, gets a slot as it is at one index, as frames:
 //
-//	version u8 | length uvarint, state | streams uvarint | for each: id uvarint | length uvarint, record |
-//	    segments uvarint | for each: first offset, length uvarints | octets
+//	slot     index u64 | what a checkpoint has of the slot as a whole
+//	stream   id, first offset of its log uvarints | what a checkpoint has of it
+//	segment  the offset at which one of the last stream begins, u64
+//	octets   what follows in the file of the last segment
+//	end      how many streams, how many octets of files: uvarints
 //
-// The state is what a checkpoint has, behind the index of the last entry. Segments only grow, and a file that retention removes
-// meanwhile stays readable for who has it open.
-const copyVersion = 1
+// What the receiver makes of it is a new directory beside its own; one batch of the database makes it the slot's.
+const (
+	frameSlot = iota + 1
+	frameStream
+	frameSegment
+	frameOctets
+	frameEnd
+)
 
-// copied is a copy that is about to be written.
-type copied struct {
-	state   []byte
-	streams []copiedStream
-	err     error // why it cannot be made
+// view is a slot as it was at one index.
+type view struct {
+	m       *machine
+	index   uint64
+	common  []byte
+	streams []viewed
+	err     error // why it cannot be copied
+	done    bool  // released; guarded by the machine's lock
 }
 
-type copiedStream struct {
-	id       uint64
-	record   []byte
-	segments []copiedSegment
+type viewed struct {
+	id     uint64
+	record []byte
+	log    *stream.View
 }
 
-type copiedSegment struct {
-	first, octets uint64
-	file          storage.File
-}
-
-// errStoppedCopy is of a copy that the Raft engine does not want any more.
-var errStoppedCopy = errors.New("stream: the copy was stopped")
-
-// Prepare implements quorum.StreamMachine. Nothing is applied meanwhile. What goes wrong Save tells.
-func (m *machine) Prepare() any {
+// View implements quorum.StreamMachine.
+func (m *machine) View() any {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := &copied{state: m.origins.append(binary.AppendUvarint(binary.AppendVarint(binary.AppendUvarint(nil, m.applied), m.now), m.lastDir))}
+	v := &view{m: m, index: m.applied, common: m.common(nil)}
 	for _, q := range m.streams {
-		if q.broken != nil {
-			c.err = fmt.Errorf("stream %d cannot be copied: %w", q.id, q.broken)
-			return c
+		x := viewed{q.id, q.record(nil), q.log.View()}
+		v.streams = append(v.streams, x)
+		switch {
+		case q.broken != nil:
+			v.err = fmt.Errorf("%w: %s: %w", quorum.ErrUncopied, q.path, q.broken)
+		case x.log.Next != q.next:
+			v.err = fmt.Errorf("%w: %s has more than was applied yet", quorum.ErrUncopied, q.path)
 		}
-		x := copiedStream{id: q.id, record: q.record(nil)}
-		for _, s := range q.log.Segments() {
-			f, err := m.fs.Open(filepath.Join(m.dirOf(q), stream.SegmentFile(s.First)))
-			if err != nil {
-				c.err = err
-				break
-			}
-			x.segments = append(x.segments, copiedSegment{s.First, uint64(s.Size), f})
-		}
-		c.streams = append(c.streams, x)
 	}
-	return c
+	m.views++
+	runtime.SetFinalizer(v, (*view).release) // the engine may change its mind before it saves it
+	return v
 }
 
-func (c *copied) close() {
-	for _, q := range c.streams {
-		for _, s := range q.segments {
-			_ = s.file.Close() // it was read only
-		}
+// release lets the files go.
+func (v *view) release() {
+	v.m.mu.Lock()
+	defer v.m.mu.Unlock()
+	if v.done {
+		return
+	}
+	v.done = true
+	v.m.views--
+	for i := range v.streams {
+		v.streams[i].log.Release()
 	}
 }
 
-// Save implements quorum.StreamMachine: it writes a copy, beside what is applied.
-func (m *machine) Save(prepared any, to io.Writer, stop <-chan struct{}) error {
-	c := prepared.(*copied)
-	defer c.close()
-	if c.err != nil {
-		return c.err
+// Save implements quorum.StreamMachine.
+func (m *machine) Save(x any, frame quorum.FrameWriter) error {
+	v := x.(*view)
+	defer v.release()
+	if v.err != nil {
+		return v.err
 	}
-	w := bufio.NewWriterSize(to, 256<<10)
-	number := func(n uint64) { _, _ = w.Write(binary.AppendUvarint(nil, n)) } // Flush tells
-	octets := func(b []byte) {
-		number(uint64(len(b)))
-		_, _ = w.Write(b)
+	if err := frame(frameSlot, append(binary.LittleEndian.AppendUint64(nil, v.index), v.common...)); err != nil {
+		return err
 	}
-	_ = w.WriteByte(copyVersion)
-	octets(c.state)
-	number(uint64(len(c.streams)))
-	for _, q := range c.streams {
-		number(q.id)
-		octets(q.record)
-		number(uint64(len(q.segments)))
-		for _, s := range q.segments {
-			number(s.first)
-			number(s.octets)
-			if err := pump(w, io.NewSectionReader(s.file, 0, int64(s.octets)), int64(s.octets), stop); err != nil {
-				return err
-			}
-		}
-	}
-	return w.Flush()
-}
-
-// pump copies n octets, unless it is stopped.
-func pump(w io.Writer, r io.Reader, n int64, stop <-chan struct{}) error {
-	for n > 0 {
-		select {
-		case <-stop:
-			return errStoppedCopy
-		default:
-		}
-		k, err := io.CopyN(w, r, min(n, 1<<20))
-		if err != nil {
+	total := uint64(0)
+	var sending error
+	for i := range v.streams {
+		q := &v.streams[i]
+		head := binary.AppendUvarint(binary.AppendUvarint(nil, q.id), q.log.First)
+		if err := frame(frameStream, append(head, q.record...)); err != nil {
 			return err
 		}
-		n -= k
-	}
-	return nil
-}
-
-// taking reads a copy.
-type taking struct {
-	*bufio.Reader
-	stop <-chan struct{}
-}
-
-func (t *taking) number() (uint64, error) { return binary.ReadUvarint(t) }
-
-func (t *taking) octets(most uint64) ([]byte, error) {
-	n, err := t.number()
-	if err != nil || n > most {
-		return nil, errors.Join(errFormat, err)
-	}
-	b := make([]byte, n)
-	_, err = io.ReadFull(t, b)
-	return b, err
-}
-
-// maxState is the greatest length of a state or a record in a copy, in octets.
-const maxState = 256 << 20
-
-// Recover implements quorum.StreamMachine: it replaces everything by a copy of another replica. Until the database says so, what
-// was there counts; the streams get directories of their own.
-func (m *machine) Recover(from io.Reader, stop <-chan struct{}) error {
-	m.saving.mu.Lock()
-	defer m.saving.mu.Unlock()
-	t := &taking{bufio.NewReaderSize(from, 256<<10), stop}
-	next := &machine{number: m.number, fs: m.fs, dir: m.dir, log: m.log, memory: m.memory, files: m.files, streams: map[uint64]*replica{}}
-	written := false
-	if err := m.take(t, next, &written); err != nil {
-		for _, q := range next.streams {
-			if q.log != nil {
-				q.log.Close()
-			}
-			if !written { // or the database may say that they count
-				_ = m.remove(next.dirOf(q)) // the next start does it
-			}
+		err := q.log.Copy(func(base uint64) error {
+			sending = frame(frameSegment, binary.LittleEndian.AppendUint64(nil, base))
+			return sending
+		}, func(b []byte) error {
+			total += uint64(len(b))
+			sending = frame(frameOctets, b)
+			return sending
+		})
+		if sending != nil {
+			return sending
 		}
-		return fmt.Errorf("slot %d of streams: taking a copy: %w", m.number, err)
+		if err != nil {
+			return fmt.Errorf("%w: %w", quorum.ErrUncopied, err)
+		}
 	}
-	if next.applied > m.saving.index {
-		m.replace(next)
-	}
-	return nil
+	return frame(frameEnd, binary.AppendUvarint(binary.AppendUvarint(nil, uint64(len(v.streams))), total))
 }
 
-// take reads a copy into next, and makes it durable. written: the database may have it, whatever the error.
-func (m *machine) take(t *taking, next *machine, written *bool) error {
-	version, err := t.ReadByte()
-	if err != nil || version != copyVersion {
-		return errors.Join(fmt.Errorf("%w: a copy of version %d", errFormat, version), err)
+// restored is a copy that is being read.
+type restored struct {
+	m       *machine
+	home    string
+	state   machine // of which the index, the clock, the counter of directories and the origins count
+	common  []byte
+	streams map[uint64]*replica
+	records map[uint64][]byte
+	last    *replica       // whose files come now
+	files   *stream.Copied // of last
+	octets  uint64
+}
+
+// Restore implements quorum.StreamMachine.
+func (m *machine) Restore(frame quorum.FrameReader) error {
+	s := &m.saving
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	copies := m.copies + 1
+	x := &restored{m: m, home: m.home(copies), streams: map[uint64]*replica{}, records: map[uint64][]byte{}}
+	err := m.removeHome(x.home)
+	if err == nil {
+		err = m.fs.MkdirAll(x.home)
 	}
-	state, err := t.octets(maxState)
+	if err == nil {
+		err = x.read(frame)
+	}
+	if err == nil {
+		err = errors.Join(m.fs.SyncDir(x.home), m.fs.SyncDir(filepath.Dir(x.home)))
+	}
 	if err != nil {
-		return err
-	}
-	r := reader{b: state}
-	next.applied, next.now, next.lastDir = r.uvarint(), r.varint(), r.uvarint()
-	next.origins = r.origins()
-	if r.bad || len(r.b) > 0 {
-		return errFormat
-	}
-	if next.applied <= m.saving.index { // it is here already, and durable: directories would get the names of those in use
-		return nil
-	}
-	n, err := t.number()
-	for ; err == nil && n > 0; n-- {
-		err = next.takeStream(t)
-	}
-	if err != nil {
-		return err
-	}
-	if err := m.fs.SyncDir(m.dir); err != nil {
+		x.discard()
 		return err
 	}
 	var batch storage.Batch
-	m.mu.Lock()
-	for id := range m.streams {
-		batch.Delete(m.key('s', id))
+	batch.DeletePrefix(m.key('s', 0)[:keyPrefixLen])
+	for id, record := range x.records {
+		batch.Set(m.key('s', id), record)
 	}
-	for _, q := range m.gone {
-		batch.Delete(m.key('s', q.id))
-	}
-	m.mu.Unlock()
-	next.write(&batch)
-	for _, q := range next.streams {
-		batch.Set(m.key('s', q.id), q.record(nil))
-	}
-	*written = true
-	return m.db.Commit(&batch, true)
-}
-
-// takeStream takes one stream.
-func (m *machine) takeStream(t *taking) error {
-	id, err := t.number()
-	if err != nil {
+	batch.Set(m.key('o', 0), x.common)
+	batch.Set(m.key('c', 0), binary.LittleEndian.AppendUint64(nil, copies))
+	batch.Set(m.key('a', 0), appliedRecord(x.state.applied))
+	if err := m.db.Commit(&batch, true); err != nil { // the next start knows which directory counts
 		return err
 	}
-	record, err := t.octets(maxState)
-	if err != nil {
-		return err
-	}
-	q, err := readReplica(id, record)
-	if err != nil {
-		return err
-	}
-	q.taken = m.applied
-	m.streams[id] = q
-	dir := m.dirOf(q)
-	if err := m.remove(dir); err != nil { // of a copy of the same place that was not taken to its end
-		return err
-	}
-	segments, err := t.number()
-	if err == nil {
-		err = m.fs.MkdirAll(dir)
-	}
-	if err != nil {
-		return err
-	}
-	for i := range segments {
-		first, err := t.number()
-		if err != nil {
-			return err
-		}
-		size, err := t.number()
-		if err != nil {
-			return err
-		}
-		if i == 0 && first > 0 {
-			if err := stream.Begin(m.fs, dir, first); err != nil {
-				return err
-			}
-		}
-		f, err := m.fs.Create(filepath.Join(dir, stream.SegmentFile(first)))
-		if err != nil {
-			return err
-		}
-		err = pump(&at{f: f}, t, int64(size), t.stop)
-		if err == nil {
-			err = f.SyncData()
-		}
-		if err = errors.Join(err, f.Close()); err != nil {
-			return err
-		}
-	}
-	if segments > 0 {
-		if err := m.fs.SyncDir(dir); err != nil {
-			return err
-		}
-	}
-	if err := m.open(q); err != nil {
-		return err
-	}
-	if q.broken != nil || len(q.log.Damage()) > 0 {
-		return fmt.Errorf("%w: stream %d came damaged", errFormat, id)
+	old := m.replace(x, copies)
+	if err := m.removeHome(old); err != nil {
+		m.log.Warn("files of a slot of streams stay until the next start", "directory", old, "error", err.Error())
 	}
 	return nil
 }
 
-// at writes to a file from its start on.
-type at struct {
-	f   storage.File
-	pos int64
-}
-
-func (w *at) Write(b []byte) (int, error) {
-	n, err := w.f.WriteAt(b, w.pos)
-	w.pos += int64(n)
-	return n, err
-}
-
-// replace goes on with what was taken. Consumers are cancelled, as what they read is closed; those who publish hear what became
-// of what is in the copy.
-func (m *machine) replace(next *machine) {
-	m.mu.Lock()
-	old := append(m.gone, mapValues(m.streams)...)
-	for _, q := range m.streams {
-		q.log.Close()
+// discard deletes what was read.
+func (x *restored) discard() {
+	if x.files != nil {
+		_ = x.files.Close()
 	}
-	m.streams, m.origins, m.now, m.applied, m.lastDir, m.gone = next.streams, next.origins, next.now, next.applied, next.lastDir, nil
-	m.saving.index = m.applied
-	r := m.ring.get()
-	for id, q := range m.streams {
-		if q.local = m.locals[id]; q.local != nil {
-			q.show()
-			r.grown = append(r.grown, q.local)
+	for _, q := range x.streams {
+		if q.log != nil {
+			q.log.Close()
 		}
 	}
-	m.ring.put(r)
-	if _, o := m.origins.find(m.node); o != nil && o.boot == m.boot {
-		m.live = true
+	_ = x.m.removeHome(x.home) // the next start deletes what stays
+}
+
+// read reads everything, and opens the streams.
+func (x *restored) read(frame quorum.FrameReader) error {
+	for {
+		kind, payload, err := frame()
+		if err != nil {
+			return err
+		}
+		if (x.common == nil) != (kind == frameSlot) {
+			return fmt.Errorf("%w: a frame of kind %d where it makes no sense", errFormat, kind)
+		}
+		r := reader{b: payload}
+		switch kind {
+		case frameSlot:
+			index := r.take(8)
+			if r.bad {
+				break
+			}
+			x.state.applied = binary.LittleEndian.Uint64(index)
+			x.common = append([]byte{}, r.b...)
+			err = x.state.readCommon(x.common)
+		case frameStream:
+			if err := x.finish(); err != nil {
+				return err
+			}
+			err = x.begin(&r)
+		case frameSegment:
+			base := r.take(8)
+			if r.bad || x.files == nil {
+				r.fail()
+				break
+			}
+			err = x.files.Segment(binary.LittleEndian.Uint64(base))
+		case frameOctets:
+			if x.files == nil {
+				r.fail()
+				break
+			}
+			x.octets += uint64(len(payload))
+			err = x.files.Write(payload)
+		case frameEnd:
+			n, octets := r.uvarint(), r.uvarint()
+			if r.bad || n != uint64(len(x.streams)) || octets != x.octets {
+				return fmt.Errorf("%w: a copy of %d streams and %d octets has %d and %d", errFormat, n, octets, len(x.streams), x.octets)
+			}
+			return x.finish()
+		default:
+			r.fail()
+		}
+		if err == nil && r.bad {
+			err = fmt.Errorf("%w: a frame of kind %d makes no sense", errFormat, kind)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// begin begins a stream.
+func (x *restored) begin(r *reader) error {
+	id, first := r.uvarint(), r.uvarint()
+	if r.bad {
+		return nil
+	}
+	record := append([]byte{}, r.b...)
+	q, err := decode(id, record)
+	if err != nil {
+		return err
+	}
+	q.path = filepath.Join(x.home, strconv.FormatUint(q.dir, 10))
+	if x.files, err = stream.NewCopied(x.m.fs, q.path, first); err != nil {
+		return err
+	}
+	x.last, x.streams[id], x.records[id] = q, q, record
+	return nil
+}
+
+// finish makes the files of the last stream durable, and opens it, which reads and checks all of it.
+func (x *restored) finish() error {
+	if x.last == nil {
+		return nil
+	}
+	q, files := x.last, x.files
+	x.last, x.files = nil, nil
+	if err := files.Close(); err != nil {
+		return err
+	}
+	log, report, err := stream.Open(x.m.fs, q.path, stream.Options{SegmentBytes: q.segment, Memory: x.m.memory, Files: x.m.files})
+	if err != nil {
+		return err
+	}
+	q.log = log
+	if log.Next() != q.next || report.Torn > 0 || report.Lost || len(report.Damage) > 0 {
+		return fmt.Errorf("%w: a stream that should end at offset %d has come to %d", errFormat, q.next, log.Next())
+	}
+	return log.Sync() // writes the index
+}
+
+// replace has the machine go on with what was received and is on disk, and returns the directory that it had. Readers go on in the
+// new logs. Called with saving.mu held.
+func (m *machine) replace(x *restored, copies uint64) (old string) {
+	m.mu.Lock()
+	defer m.ring.wake()
+	defer m.mu.Unlock()
+	had := m.streams
+	old = m.home(m.copies)
+	m.copies, m.streams, m.gone, m.doomed = copies, x.streams, nil, nil
+	m.now, m.lastDir, m.origins, m.applied, m.since = x.state.now, x.state.lastDir, x.state.origins, x.state.applied, 0
+	m.saving.index = m.applied
+	m.anyBroken.Store(false)
+	for id, q := range m.streams {
+		q.local = m.locals[id]
+		q.show()
+	}
+	for _, q := range had { // before their readers are told
+		q.log.Close()
+	}
+	_, o := m.origins.find(m.node)
+	mine := o != nil && o.boot == m.boot
+	m.live = m.live || mine
+	if !m.live {
+		return old
+	}
+	if mine { // what is not in flight any more is nobody's
 		for n := o.last - min(o.last, maxFlight) + 1; n <= o.last; n++ {
 			m.answerAgain(o, n)
 		}
 	}
-	m.mu.Unlock()
-	m.ring.wake()
-	for _, q := range old {
-		if err := m.remove(m.dirOf(q)); err != nil {
-			m.log.Warn("files of a stream that came anew stay until the next start", "directory", m.dirOf(q), "error", err.Error())
+	r := m.ring.get()
+	for id, local := range m.locals {
+		if m.streams[id] == nil && had[id] != nil {
+			delete(m.locals, id)
+			local.vanish()
+			r.ended = append(r.ended, local)
+			continue
 		}
+		r.replaced = append(r.replaced, local)
 	}
-}
-
-func mapValues(from map[uint64]*replica) (list []*replica) {
-	for _, q := range from {
-		list = append(list, q)
-	}
-	return list
-}
-
-// dirName is the name of a stream's directory. One that came from another replica is named for where that was, too: it must not
-// be taken for what was there before.
-func (q *replica) dirName() string {
-	name := strconv.FormatUint(q.dir, 10)
-	if q.taken > 0 {
-		name += "-" + strconv.FormatUint(q.taken, 10)
-	}
-	return name
+	m.ring.put(r)
+	return old
 }

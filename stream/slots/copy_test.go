@@ -3,42 +3,56 @@ package slots
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
-	"strings"
+	"path/filepath"
 	"testing"
 
+	"github.com/warrenmq/warren/quorum"
 	"github.com/warrenmq/warren/storage"
 	"github.com/warrenmq/warren/test/seeds"
 )
 
-// copyTo has another machine take a copy.
-func (r *rig) copyTo(other *rig) error {
-	r.Helper()
-	prepared := r.m.Prepare()
-	var b bytes.Buffer
-	if err := r.m.Save(prepared, &b, nil); err != nil {
-		r.Fatal(err)
-	}
-	err := other.m.Recover(&b, nil)
+// frame is a part of a copy.
+type frame struct {
+	kind    byte
+	payload []byte
+}
+
+// save takes a copy down.
+func (r *rig) save(view any) (frames []frame, err error) {
+	err = r.m.Save(view, func(kind byte, payload []byte) error {
+		frames = append(frames, frame{kind, bytes.Clone(payload)})
+		return nil
+	})
+	return frames, err
+}
+
+// take has a machine take a copy. Where it ends early there is an error.
+func (r *rig) take(frames []frame) error {
+	err := r.m.Restore(func() (byte, []byte, error) {
+		if len(frames) == 0 {
+			return 0, nil, io.ErrUnexpectedEOF
+		}
+		x := frames[0]
+		frames = frames[1:]
+		return x.kind, x.payload, nil
+	})
 	if err == nil {
-		other.done = int(other.m.Applied())
+		r.done = int(r.m.Applied())
 	}
 	return err
 }
 
-// plain is a state without what belongs to one replica only: where its files came from.
-func (r *rig) plain() string {
-	kept := map[uint64]uint64{}
-	for id, q := range r.m.streams {
-		kept[id], q.taken = q.taken, 0
+// copyTo has another machine take a copy.
+func (r *rig) copyTo(other *rig) error {
+	r.Helper()
+	frames, err := r.save(r.m.View())
+	if err != nil {
+		r.Fatal(err)
 	}
-	defer func() {
-		for id, q := range r.m.streams {
-			q.taken = kept[id]
-		}
-	}()
-	return r.state()
+	return other.take(frames)
 }
 
 // TestCopies: a replica that was away takes copies of another, whose power is cut now and then, and so is its own; while a copy
@@ -98,7 +112,7 @@ func TestCopies(t *testing.T) {
 			}
 			h.check(from)
 			h.check(to)
-			if a, b := from.plain(), to.plain(); a != b {
+			if a, b := from.state(), to.state(); a != b {
 				t.Fatalf("round %d:\n%s\nthe copy\n%s", round, a, b)
 			}
 		}
@@ -122,21 +136,33 @@ func TestCopyOfWhatIsRemovedMeanwhile(t *testing.T) {
 		h.entry()
 	}
 	from.feed(h.log, len(h.log))
-	prepared := from.m.Prepare()
-	for _, q := range from.m.streams {
-		q.log.Cut(q.next)
-		if err := q.log.Sync(); err != nil {
-			t.Fatal(err)
+	view := from.m.View()
+	cut := func() (n int) {
+		for _, q := range from.m.streams {
+			q.log.Cut(q.next)
+			if err := q.log.Sync(); err != nil {
+				t.Fatal(err)
+			}
+			names, err := from.fs.List(q.path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += len(names)
 		}
+		return n
 	}
-	var b bytes.Buffer
-	if err := from.m.Save(prepared, &b, nil); err != nil {
-		t.Fatal(err)
+	before := cut()
+	frames, err := from.save(view)
+	if err == nil {
+		err = to.take(frames)
 	}
-	if err := to.m.Recover(&b, nil); err != nil {
+	if err != nil {
 		t.Fatal(err)
 	}
 	h.check(to)
+	if after := cut(); after >= before {
+		t.Errorf("%d files after the copy, and %d while it was made: what was cut stays", after, before)
+	}
 }
 
 // TestCopyThatEndsEarly: what is not whole is not taken, and a copy that is not wanted any more ends.
@@ -153,29 +179,69 @@ func TestCopyThatEndsEarly(t *testing.T) {
 	from.feed(h.log, len(h.log))
 	to.feed(h.log, 5)
 	before := to.state()
-	var b bytes.Buffer
-	if err := from.m.Save(from.m.Prepare(), &b, nil); err != nil {
+	frames, err := from.save(from.m.View())
+	if err != nil {
 		t.Fatal(err)
 	}
-	for _, n := range []int{0, 1, 10, b.Len() / 2, b.Len() - 1} {
-		if err := to.m.Recover(bytes.NewReader(b.Bytes()[:n]), nil); err == nil {
-			t.Errorf("%d of %d octets were taken", n, b.Len())
+	for n := range frames {
+		if err := to.take(frames[:n]); err == nil {
+			t.Errorf("%d of %d frames were taken", n, len(frames))
 		}
-	}
-	stop := make(chan struct{})
-	close(stop)
-	if err := from.m.Save(from.m.Prepare(), io.Discard, stop); !errors.Is(err, errStoppedCopy) {
-		t.Error(err)
+		if err := to.take(append(append([]frame{}, frames[:n]...), frames[n+1:]...)); err == nil {
+			t.Errorf("it was taken without frame %d of %d, of kind %d", n, len(frames), frames[n].kind)
+		}
 	}
 	if to.state() != before {
 		t.Error("it was changed all the same")
 	}
+	for i, x := range frames {
+		if x.kind == frameOctets {
+			x.payload[len(x.payload)/2] ^= 1
+			if err := to.take(frames); err == nil {
+				t.Errorf("frame %d was taken with a wrong bit", i)
+			}
+			x.payload[len(x.payload)/2] ^= 1
+		}
+	}
+	if err := to.take(frames); err != nil {
+		t.Fatal(err)
+	}
+	h.check(to)
 	for _, q := range from.m.streams {
 		q.broken = errBroken
 	}
-	if err := from.m.Save(from.m.Prepare(), io.Discard, nil); err == nil || !strings.Contains(err.Error(), "cannot be copied") {
+	if _, err := from.save(from.m.View()); !errors.Is(err, quorum.ErrUncopied) {
 		t.Error(err)
 	}
+}
+
+// TestCopyOfDamage: a replica that cannot read all of it is not copied.
+func TestCopyOfDamage(t *testing.T) {
+	h := &history{rng: rand.New(rand.NewPCG(seeds.Of(t), 1)), at: 1, streams: map[uint64]*told{}}
+	from := &rig{TB: t}
+	from.open(storage.NewFaultFS(1))
+	defer from.close()
+	for range 60 {
+		h.entry()
+	}
+	from.feed(h.log, len(h.log))
+	if _, err := from.m.checkpoint(); err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range from.m.streams {
+		if q.next == q.first {
+			continue
+		}
+		name := filepath.Join(q.path, fmt.Sprintf("%020d.seg", q.log.Segments()[0].First))
+		if !from.fs.FlipBit(name, 32+60, 1) {
+			t.Fatalf("there is no %s", name)
+		}
+		if _, err := from.save(from.m.View()); !errors.Is(err, quorum.ErrUncopied) {
+			t.Error(err)
+		}
+		return
+	}
+	t.Fatal("all streams are empty")
 }
 
 // TestCopyAnswers: a node whose batches are in a copy that it takes hears what became of them.

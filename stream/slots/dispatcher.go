@@ -65,6 +65,9 @@ func (d *dispatcher) carryOut(r *round) {
 	for _, q := range r.ended {
 		q.end(&d.wake)
 	}
+	for _, q := range r.replaced {
+		q.replaced(&d.wake)
+	}
 	if b != nil {
 		d.confirm(b)
 		d.proposer.finish(b)

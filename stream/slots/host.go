@@ -38,6 +38,8 @@ type Options struct {
 	Fatal func(error)
 	// Now is the time in milliseconds since 1970; nil: the system's.
 	Now func() int64
+
+	keepNone bool // of the Raft log for members that are a little behind
 }
 
 // Counters are totals since the start.
@@ -68,13 +70,15 @@ type Host struct {
 	opening chan struct{} // closed when the start is over; nil: there was none
 	err     error         // of the start
 	closed  bool
+	// complete says that metadata is: what it says of limits counts, and what it does not know is gone.
+	complete bool
 }
 
 var keyStreams = []byte("k/streams")
 
 // Open opens what there is of streams. Without any it does nothing.
 func Open(o Options) (*Host, error) {
-	h := &Host{o: o, memory: stream.NewMemory(o.Memory), files: stream.NewFiles(o.FS, 0), workers: newWorkers(o.Pool)}
+	h := &Host{o: o, memory: stream.NewMemory(o.Memory), files: stream.NewFiles(o.FS, 0), workers: newWorkers(o.Pool), complete: !o.Quorum.Clustered()}
 	v, err := o.DB.Get(keyStreams)
 	if err != nil || v == nil {
 		return h, err
@@ -151,6 +155,38 @@ func (h *Host) open() error {
 	return nil
 }
 
+// SlotCount is how many slots there are, 0 before they are made.
+func (h *Host) SlotCount() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.slots)
+}
+
+// MakeSlots makes the slots of a cluster, if they are not there. Every member does it, when it has those of quorum queues: they have
+// the same members. It returns when they take commands, though they may not lead yet.
+func (h *Host) MakeSlots() error {
+	h.mu.Lock()
+	made := len(h.slots) > 0
+	if !made {
+		h.make(slotsAlone)
+	}
+	opening := h.opening
+	h.mu.Unlock()
+	if !made {
+		h.start()
+	}
+	<-opening
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.err
+}
+
+func (h *Host) isComplete() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.complete
+}
+
 // Config is what a stream is made from.
 type Config struct {
 	Name         string // of the queue
@@ -160,22 +196,29 @@ type Config struct {
 }
 
 // NewQueue makes the stream behind a declared queue, or finds it again after a start. id is never given out twice. It touches
-// memory only.
+// memory only. In a cluster every node calls it for every stream, when there are slots.
 func (h *Host) NewQueue(id uint64, c Config) *Queue {
 	h.mu.Lock()
 	if len(h.slots) == 0 {
+		if h.o.Quorum.Clustered() {
+			panic("stream: a stream, and no slots yet")
+		}
 		if h.make(slotsAlone); !h.closed {
 			go h.start()
 		}
 	}
 	s := h.slots[id%uint64(len(h.slots))]
+	how := cmdDeclare
+	if h.complete {
+		how = cmdCreate
+	}
 	h.mu.Unlock()
 	q := &Queue{id: id, slot: s, host: h, name: c.Name, key: []byte(c.Name), filter: max(c.FilterSize, 16), segment: c.SegmentBytes,
-		consumers: map[queue.ConsumerID]*consumer{}}
+		consumers: map[queue.ConsumerID]*consumer{}, config: c.Limits}
 	s.machine.mu.Lock()
 	s.machine.locals[id] = q
 	s.machine.mu.Unlock()
-	q.create(c.Limits)
+	q.create(how, c.Limits)
 	return q
 }
 
@@ -187,7 +230,8 @@ type Report struct {
 }
 
 // Recover waits until the slots have caught up with what they were told before the node stopped, and deletes streams that
-// metadata no longer knows. An error means that they cannot.
+// metadata no longer knows. An error means that they cannot. In a cluster, where others may have to come first, it waits only until
+// the replicas have been started, and deletes nothing: see Reconcile.
 func (h *Host) Recover(ctx context.Context) (report Report, err error) {
 	h.mu.Lock()
 	list := slices.Clone(h.slots)
@@ -200,22 +244,26 @@ func (h *Host) Recover(ctx context.Context) (report Report, err error) {
 	if h.err != nil {
 		return report, h.err
 	}
+	clustered := h.o.Quorum.Clustered()
 	for _, s := range list {
-		if err := s.catchUp(ctx); err != nil {
-			return report, fmt.Errorf("slot %d of streams: %w", s.machine.number, err)
+		if !clustered {
+			if err := s.catchUp(ctx); err != nil {
+				return report, fmt.Errorf("slot %d of streams: %w", s.machine.number, err)
+			}
 		}
+		unknown := s.unknown()
 		m := s.machine
 		m.mu.Lock()
-		var unknown []uint64
 		for id, q := range m.streams {
-			if q.local == nil {
-				unknown = append(unknown, id)
-				continue
+			if m.locals[id] != nil {
+				report.Streams++
+				report.Records += q.next - q.first
 			}
-			report.Streams++
-			report.Records += q.next - q.first
 		}
 		m.mu.Unlock()
+		if clustered {
+			continue
+		}
 		report.Unknown += len(unknown)
 		for _, id := range unknown {
 			s.proposer.command(cmdDelete, id, nil, nil)
@@ -225,6 +273,58 @@ func (h *Host) Recover(ctx context.Context) (report Report, err error) {
 		}
 	}
 	return report, nil
+}
+
+// unknown are the streams that metadata does not know.
+func (s *slot) unknown() (ids []uint64) {
+	m := s.machine
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id := range m.streams {
+		if m.locals[id] == nil {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// Reconcile says that this node's metadata is complete, and has the slots agree with it where this node leads: the limits of streams
+// are what it says from now on, and streams that it does not know are deleted; it returns how many. current returns when metadata
+// has caught up with everything that was committed anywhere before it was called: what is unknown then really is.
+func (h *Host) Reconcile(ctx context.Context, current func(context.Context) error) (deleted int, err error) {
+	h.mu.Lock()
+	list := slices.Clone(h.slots)
+	h.complete = true
+	h.mu.Unlock()
+	unknown := make([][]uint64, len(list))
+	for i, s := range list {
+		if err := s.catchUp(ctx); err != nil {
+			return 0, fmt.Errorf("slot %d of streams: %w", s.machine.number, err)
+		}
+		unknown[i] = s.unknown()
+	}
+	if err := current(ctx); err != nil {
+		return 0, err
+	}
+	for i, s := range list {
+		s.configure()
+		if err := s.machine.clean(); err != nil {
+			h.o.Log.Warn("files of deleted streams stay until the next start", "error", err.Error())
+		}
+		if !s.shard.Leads() {
+			continue
+		}
+		for _, id := range unknown[i] {
+			s.machine.mu.Lock()
+			known := s.machine.locals[id] != nil
+			s.machine.mu.Unlock()
+			if !known {
+				s.proposer.command(cmdDelete, id, nil, nil)
+				deleted++
+			}
+		}
+	}
+	return deleted, nil
 }
 
 // Close ends the host, when what was commanded has been done: everything is durable then. Nobody may use the streams any

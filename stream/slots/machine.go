@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,6 +41,9 @@ type machine struct {
 	gone    []*replica        // streams deleted since the last checkpoint
 	locals  map[uint64]*Queue // local: those that metadata knows
 	skips   map[uint64]uint64 // local: up to which offset readers pass over damage
+	copies  uint64            // local: how many times the state was that of another member; its directory has the number
+	views   int               // local: how many views there are
+	doomed  []string          // local: directories that go when there are none
 	live    bool              // local: entries are no longer those of earlier starts, which were carried out then
 	since   int64             // local: octets applied since the last checkpoint
 	begun   bool              // local: a segment was begun
@@ -53,6 +57,7 @@ type machine struct {
 type replica struct {
 	id      uint64
 	dir     uint64
+	path    string // local: of the directory
 	segment int64
 	limits  stream.Limits
 	offsets stream.Offsets
@@ -61,7 +66,6 @@ type replica struct {
 	changed bool   // since the last checkpoint
 
 	log    *stream.Log
-	taken  uint64 // local: the entry at which its files were copied from another replica; 0: they never were
 	local  *Queue // nil: metadata does not know it
 	broken error  // local: this replica lacks something that was durable
 }
@@ -174,12 +178,16 @@ func (m *machine) run(r *round, a *answer, commands []byte) error {
 		q := m.streams[id]
 		switch k {
 		case cmdBegin:
-		case cmdCreate:
+		case cmdCreate, cmdDeclare:
 			segment, limits := in.uvarint(), in.limits()
 			if in.bad {
 				break
 			}
-			if q == nil {
+			if known := q != nil; known && k == cmdDeclare {
+				q.local = m.locals[id]
+				q.show()
+				break
+			} else if !known {
 				var err error
 				if q, err = m.create(id, int64(min(segment, stream.MaxSegmentBytes)), limits); err != nil {
 					return err
@@ -273,7 +281,7 @@ func resultFor(q *replica) result {
 // create makes a stream. Its directory may have what was appended before a crash.
 func (m *machine) create(id uint64, segment int64, limits stream.Limits) (*replica, error) {
 	m.lastDir++
-	q := &replica{id: id, dir: m.lastDir, segment: segment, limits: limits}
+	q := &replica{id: id, dir: m.lastDir, path: m.pathOf(m.lastDir), segment: segment, limits: limits}
 	if err := m.open(q); err != nil {
 		return nil, err
 	}
@@ -281,13 +289,39 @@ func (m *machine) create(id uint64, segment int64, limits stream.Limits) (*repli
 	return q, nil
 }
 
-func (m *machine) dirOf(q *replica) string {
-	return filepath.Join(m.dir, q.dirName())
+// home is the directory of the slot after so many copies.
+func (m *machine) home(copies uint64) string {
+	if copies == 0 {
+		return m.dir
+	}
+	return m.dir + "." + strconv.FormatUint(copies, 10)
+}
+
+// pathOf is the directory of a new stream.
+func (m *machine) pathOf(dir uint64) string {
+	return filepath.Join(m.home(m.copies), strconv.FormatUint(dir, 10))
+}
+
+// Index implements quorum.StreamMachine.
+func (m *machine) Index() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.applied
+}
+
+// Heard implements quorum.StreamMachine.
+func (m *machine) Heard(node uint64) uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, o := m.origins.find(node); o != nil {
+		return o.last
+	}
+	return 0
 }
 
 // open opens the log of a stream, and compares it with what the stream's record says.
 func (m *machine) open(q *replica) error {
-	log, report, err := stream.Open(m.fs, m.dirOf(q), stream.Options{SegmentBytes: q.segment, Memory: m.memory, Files: m.files})
+	log, report, err := stream.Open(m.fs, q.path, stream.Options{SegmentBytes: q.segment, Memory: m.memory, Files: m.files})
 	if err != nil {
 		return err
 	}
@@ -302,14 +336,14 @@ func (m *machine) open(q *replica) error {
 		}
 	}
 	if report.Torn > 0 {
-		m.log.Info("a stream ends in something that was not written to its end, and is dropped: the Raft log has it", "directory", m.dirOf(q), "octets", report.Torn)
+		m.log.Info("a stream ends in something that was not written to its end, and is dropped: the Raft log has it", "directory", q.path, "octets", report.Torn)
 	}
 	for _, d := range report.Damage {
 		m.log.Error("a stream is damaged", "file", d.File, "reason", d.Reason, "from", d.From, "to", d.To)
 	}
 	if q.broken != nil {
 		m.anyBroken.Store(true)
-		m.log.Error("a stream lacks its end, and takes nothing until 'warren stream recover' has it go on without", "directory", m.dirOf(q), "error", q.broken.Error())
+		m.log.Error("a stream lacks its end, and takes nothing until 'warren stream recover' has it go on without", "directory", q.path, "error", q.broken.Error())
 	}
 	return nil
 }
@@ -337,7 +371,7 @@ func (m *machine) append(r *round, q *replica, chunk []byte) error {
 	case have > at && have < q.next || have < at:
 		q.broken = fmt.Errorf("its files end at offset %d, which is not where the chunk from %d to %d begins or ends", have, at, q.next)
 		m.anyBroken.Store(true)
-		m.log.Error("a stream is not what the Raft log says, and takes nothing any more", "directory", m.dirOf(q), "error", q.broken.Error())
+		m.log.Error("a stream is not what the Raft log says, and takes nothing any more", "directory", q.path, "error", q.broken.Error())
 		return nil
 	case have > at:
 		return nil
@@ -440,11 +474,16 @@ func (m *machine) delete(r *round, q *replica) {
 	}
 	m.gone = append(m.gone, q)
 	if r != nil && q.local != nil {
-		q.local.first.Store(0)
-		q.local.next.Store(0)
-		q.local.log.Store(nil)
+		q.local.vanish()
 		r.ended = append(r.ended, q.local)
 	}
+}
+
+// vanish shows that there is nothing.
+func (q *Queue) vanish() {
+	q.first.Store(0)
+	q.next.Store(0)
+	q.log.Store(nil)
 }
 
 // show lets the Queue see which offsets there are.

@@ -20,10 +20,14 @@ const (
 	maxFlightOctets = 4 << 20
 	// maxInbox is how many octets may wait, or be in flight, before publishers rest.
 	maxInbox = 16 << 20
-	// proposeTimeout is after how long the Raft engine gives an outcome up as unknown.
-	proposeTimeout = 5 * time.Second
-	// pause is how long a proposer rests after a refusal.
-	pause = 5 * time.Millisecond
+	// proposeTimeout is after how long the Raft engine gives an outcome up as unknown; with other members a proposal may be lost on
+	// its way to the leader, and is made again sooner.
+	proposeTimeout          = 5 * time.Second
+	proposeTimeoutClustered = 2 * time.Second
+	// A proposer rests after a refusal: pause first, twice as long each time that nothing has got through since, up to longPause. A
+	// new leader ends the rest.
+	pause     = 5 * time.Millisecond
+	longPause = 500 * time.Millisecond
 	// commitPause is how long commits of offsets wait for something else to ride with.
 	commitPause = 50 * time.Millisecond
 )
@@ -68,7 +72,9 @@ type proposer struct {
 	now        func() int64
 	propose    func(b []byte, timeout time.Duration) (quorum.Proposal, error)
 	block      func(on bool) // publishers shall rest, or go on; called without locks
+	timeout    time.Duration // of a proposal
 	kick       chan struct{} // there may be something to propose; one slot
+	elected    chan struct{} // there is a new leader: what was proposed to the one before may be lost; one slot
 
 	mu      sync.Mutex // guards what follows; a leaf
 	open    *batch     // commands are added to it
@@ -87,7 +93,7 @@ type proposer struct {
 }
 
 func newProposer(node, boot uint64, pool *queue.Pool, now func() int64, block func(bool)) *proposer {
-	p := &proposer{node: node, boot: boot, pool: pool, now: now, block: block, kick: make(chan struct{}, 1)}
+	p := &proposer{node: node, boot: boot, pool: pool, now: now, block: block, timeout: proposeTimeout, kick: make(chan struct{}, 1), elected: make(chan struct{}, 1)}
 	p.idle.L = &p.mu
 	return p
 }
@@ -302,8 +308,8 @@ func (p *proposer) finish(b *batch) {
 	p.wake()
 }
 
-// retire lets go of batches that are done, from the front.
-func (p *proposer) retire() {
+// retire lets go of batches that are done, from the front, and reports whether there were any.
+func (p *proposer) retire() bool {
 	p.mu.Lock()
 	n, freed := 0, 0
 	for n < len(p.flight) && p.flight[n].done {
@@ -327,6 +333,7 @@ func (p *proposer) retire() {
 	if unblock {
 		p.block(false)
 	}
+	return n > 0
 }
 
 // quiet reports whether nothing is left to do. Called with p.mu held.
@@ -335,12 +342,13 @@ func (p *proposer) quiet() bool {
 }
 
 // next is the batch to be proposed next, or nil: with its header, as one of those in flight. lone: commits of offsets, and
-// nothing else, are something to propose, too. waiting: there are such commits only.
+// nothing else, are something to propose, too. waiting: there are such commits only. The first batch of a start goes alone, so that
+// who has a second one in the log is known to have applied the log up to its first.
 func (p *proposer) next(lone bool) (b *batch, waiting bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.sent == len(p.flight) {
-		if len(p.flight) >= maxFlight || len(p.flight) > 0 && p.flying >= maxFlightOctets {
+		if n := len(p.flight); n >= maxFlight || n > 0 && (p.flying >= maxFlightOctets || p.flight[0].number == 1) {
 			return nil, false
 		}
 		switch {
@@ -377,13 +385,17 @@ func (p *proposer) rewind() {
 // run proposes until quit is closed.
 func (p *proposer) run(quit <-chan struct{}) {
 	var sent []proposal
-	failed, lone := false, false
+	var rest time.Duration // the next one
+	var rested <-chan time.Time
+	lone := false
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
 	timed := false // the timer runs for lone commits
 	for {
-		p.retire()
-		for !failed {
+		if p.retire() {
+			rest = 0
+		}
+		for failed := false; rested == nil && !failed; {
 			b, waiting := p.next(lone || p.ended())
 			if b == nil {
 				if waiting && !timed {
@@ -393,22 +405,12 @@ func (p *proposer) run(quit <-chan struct{}) {
 				break
 			}
 			lone = false
-			state, err := p.propose(b.buf, proposeTimeout)
-			if err != nil {
-				failed = true
-				break
+			state, err := p.propose(b.buf, p.timeout)
+			if failed = err != nil; !failed {
+				sent = append(sent, proposal{state, b.number})
+				continue
 			}
-			sent = append(sent, proposal{state, b.number})
-		}
-		if failed && len(sent) == 0 {
-			select {
-			case <-quit:
-				return
-			case <-time.After(pause):
-			}
-			failed = false
-			p.rewind()
-			continue
+			sent, rest, rested = giveUp(sent, rest)
 		}
 		var outcome <-chan quorum.Outcome
 		if len(sent) > 0 {
@@ -416,11 +418,18 @@ func (p *proposer) run(quit <-chan struct{}) {
 		}
 		select {
 		case o := <-outcome:
-			if value, ok := quorum.Applied(o); !ok || value < sent[0].number {
-				failed = true // it, or one before it, may not have been applied: both are sent again, and those behind
-			}
+			value, ok := quorum.Applied(o)
+			known := ok && value >= sent[0].number
 			sent[0].Release()
-			sent = append(sent[:0], sent[1:]...)
+			if sent = append(sent[:0], sent[1:]...); !known { // it, or one before it, may not have been applied
+				sent, rest, rested = giveUp(sent, rest)
+			}
+		case <-rested:
+			rested = nil
+			p.rewind()
+		case <-p.elected:
+			sent, rest, rested = forget(sent), 0, nil
+			p.rewind()
 		case <-p.kick:
 		case <-timer.C:
 			timed, lone = false, true
@@ -428,6 +437,18 @@ func (p *proposer) run(quit <-chan struct{}) {
 			return
 		}
 	}
+}
+
+// giveUp forgets what is with the Raft engine, whatever becomes of it: all of it will be proposed again after a rest.
+func giveUp(sent []proposal, rest time.Duration) (none []proposal, next time.Duration, rested <-chan time.Time) {
+	rest = max(rest, pause)
+	return forget(sent), min(2*rest, longPause), time.After(rest)
+}
+
+// forget forgets proposals. Their states are not released: the engine may still write to them.
+func forget(sent []proposal) []proposal {
+	clear(sent)
+	return sent[:0]
 }
 
 // ended reports whether nothing more is taken.

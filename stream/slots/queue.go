@@ -36,6 +36,7 @@ type Queue struct {
 	consumers map[queue.ConsumerID]*consumer
 	last      queue.ConsumerID
 	over      bool // it was deleted
+	config    queue.Config
 	damage    []stream.Damage
 }
 
@@ -310,6 +311,47 @@ func (q *Queue) end(w *queue.Wake) {
 	}
 }
 
+// replaced has consumers read on in other files, and ends those that have missed a newer one of their name.
+func (q *Queue) replaced(w *queue.Wake) {
+	var all, old []*consumer
+	q.mu.Lock()
+	for _, c := range q.consumers {
+		all = append(all, c)
+	}
+	q.mu.Unlock()
+	m := q.slot.machine
+	m.mu.Lock()
+	if r := m.streams[q.id]; r != nil {
+		for _, c := range all {
+			if c.spec.Name == "" {
+				continue
+			}
+			if now, ok := r.offsets.Get(c.spec.Name); !ok || c.generation < now.Generation {
+				old = append(old, c)
+			}
+		}
+	}
+	m.mu.Unlock()
+	for _, c := range old {
+		q.host.Counters.Fenced.Add(1)
+		q.cancel(c, w)
+	}
+	for _, c := range all {
+		c.mu.Lock()
+		c.waiting = false
+		c.schedule()
+		c.mu.Unlock()
+	}
+}
+
+// Leader is the number of the member that leads the stream's slot, 0 if none is known to, and Members are those that have a vote in
+// it, ascending.
+func (q *Queue) Leader() uint64    { return q.slot.shard.Leader() }
+func (q *Queue) Members() []uint64 { return q.slot.shard.Members() }
+
+// Slot is the number of the stream's slot.
+func (q *Queue) Slot() int { return int(q.slot.machine.number) }
+
 // grew wakes consumers that wait at the end.
 func (q *Queue) grew() {
 	q.grown.Store(false)
@@ -372,11 +414,18 @@ func (q *Queue) Settle(id queue.ConsumerID, ids []queue.Range, o queue.Outcome, 
 func (q *Queue) Purge(_ *queue.Wake, done func(uint64)) { done(0) }
 
 // Configure implements queue.Queue.
-func (q *Queue) Configure(c queue.Config, _ *queue.Wake) { q.create(c) }
+func (q *Queue) Configure(c queue.Config, _ *queue.Wake) {
+	q.mu.Lock()
+	q.config = c
+	q.mu.Unlock()
+	if q.host.isComplete() { // or it will be said when it is
+		q.create(cmdCreate, c)
+	}
+}
 
-// create has the stream made, or given other limits.
-func (q *Queue) create(c queue.Config) {
-	q.slot.proposer.command(cmdCreate, q.id, func(dst []byte) []byte {
+// create has the stream made, and with cmdCreate given other limits if it is there.
+func (q *Queue) create(k kind, c queue.Config) {
+	q.slot.proposer.command(k, q.id, func(dst []byte) []byte {
 		return appendLimits(binary.AppendUvarint(dst, uint64(q.segment)), limitsOf(c))
 	}, nil)
 }

@@ -10,6 +10,8 @@ type round struct {
 	fenced  []fence
 	grown   []*Queue // something was appended to them, more than once each, perhaps
 	ended   []*Queue // they were deleted
+	// replaced are those whose files are others now, the state of which has come from another member.
+	replaced []*Queue
 }
 
 // fence ends the consumers of a name of earlier generations; generation 0 ends all.
@@ -78,7 +80,8 @@ func (r *ring) recycle(x *round) {
 	clear(x.fenced)
 	clear(x.grown)
 	clear(x.ended)
-	*x = round{results: x.results[:0], fenced: x.fenced[:0], grown: x.grown[:0], ended: x.ended[:0]}
+	clear(x.replaced)
+	*x = round{results: x.results[:0], fenced: x.fenced[:0], grown: x.grown[:0], ended: x.ended[:0], replaced: x.replaced[:0]}
 	r.mu.Lock()
 	if len(r.free) < 2*maxFlight {
 		r.free = append(r.free, x)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -31,6 +33,7 @@ type slot struct {
 	shard      *quorum.StreamShard
 	keep       chan struct{} // the keeper has something to look at; one slot
 	grew       chan struct{} // retention has; one slot
+	elected    chan struct{} // there is a new leader; one slot
 	quit       chan struct{}
 	running    sync.WaitGroup
 	started    bool
@@ -38,7 +41,7 @@ type slot struct {
 
 // newSlot makes a slot that gathers commands until it is started.
 func newSlot(h *Host, m *machine) *slot {
-	s := &slot{host: h, log: h.o.Log, machine: m, keep: make(chan struct{}, 1), grew: make(chan struct{}, 1), quit: make(chan struct{})}
+	s := &slot{host: h, log: h.o.Log, machine: m, keep: make(chan struct{}, 1), grew: make(chan struct{}, 1), elected: make(chan struct{}, 1), quit: make(chan struct{})}
 	m.ring = newRing()
 	m.full = func() { wake(s.keep) }
 	m.grew = func() { wake(s.grew) }
@@ -46,6 +49,16 @@ func newSlot(h *Host, m *machine) *slot {
 	s.dispatcher = &dispatcher{ring: m.ring, proposer: s.proposer}
 	s.shard = h.o.Quorum.StreamShard(m.number, m)
 	s.proposer.propose = s.shard.Propose
+	if h.o.Quorum.Clustered() {
+		s.proposer.timeout = proposeTimeoutClustered
+	}
+	if h.o.keepNone {
+		s.shard.Keep = 0
+	}
+	s.shard.Elected = func() {
+		wake(s.proposer.elected)
+		wake(s.elected)
+	}
 	s.proposer.command(cmdBegin, 0, nil, nil) // the first of this start
 	return s
 }
@@ -63,6 +76,9 @@ func (s *slot) start() error {
 		return err
 	}
 	s.started = true
+	if s.shard.Joined() { // by a second batch the others see that the first was applied here, with all that lies before it
+		s.proposer.command(cmdAsk, 0, nil, func(*result, *queue.Wake) { s.proposer.command(cmdBegin, 0, nil, nil) })
+	}
 	s.running.Go(func() { s.proposer.run(s.quit) })
 	s.running.Go(func() { s.dispatcher.run(s.quit) })
 	s.running.Go(s.keeper)
@@ -109,9 +125,28 @@ func (s *slot) retention() {
 		case <-s.quit:
 			return
 		case <-s.grew:
+		case <-s.elected:
+			s.configure()
 		case <-timer.C:
 		}
 		s.retain()
+	}
+}
+
+// configure gives the streams of the slot the limits that this node knows, if it leads others and knows all.
+func (s *slot) configure() {
+	if !s.host.isComplete() || !s.host.o.Quorum.Clustered() || !s.shard.Leads() {
+		return
+	}
+	m := s.machine
+	m.mu.Lock()
+	locals := slices.Collect(maps.Values(m.locals))
+	m.mu.Unlock()
+	for _, q := range locals {
+		q.mu.Lock()
+		config := q.config
+		q.mu.Unlock()
+		q.create(cmdCreate, config)
 	}
 }
 

@@ -1,0 +1,207 @@
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/warrenmq/warren/management"
+	"github.com/warrenmq/warren/stream/slots"
+)
+
+// streamAt is a stream as node i has it.
+func (c *nodes) streamAt(i int, name string) *slots.Queue {
+	c.t.Helper()
+	r := c.list[i].engine.(*rooms)
+	var found *slots.Queue
+	until(c.t, "the stream is known", func() error {
+		if v := r.broker.VHost("/"); v != nil {
+			if q := v.Queue(name); q != nil {
+				found, _ = q.Queue.(*slots.Queue)
+			}
+		}
+		if found == nil {
+			return fmt.Errorf("node %d does not know it", i+1)
+		}
+		return nil
+	})
+	return found
+}
+
+// consume reads a stream on a channel of its own.
+func consumeStream(t *testing.T, conn *amqp091.Connection, name string, args amqp091.Table) (*amqp091.Channel, <-chan amqp091.Delivery) {
+	t.Helper()
+	ch, err := conn.Channel()
+	if err == nil {
+		err = ch.Qos(10, 0, false)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	from, err := ch.Consume(name, "", false, false, false, false, args)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ch, from
+}
+
+func offsetOf(d amqp091.Delivery) int64 { n, _ := d.Headers["x-stream-offset"].(int64); return n }
+
+// TestStreamsInCluster: a stream is declared on one node, published to on another and read on the third. Committed offsets are those of
+// all: a consumer goes on where another one of its name on another node stopped, or ends that.
+func TestStreamsInCluster(t *testing.T) {
+	c := runCluster(t, 3)
+	conn1, one := c.list[0].dial()
+	_, two := c.list[1].dial()
+	conn3, _ := c.list[2].dial()
+	if _, err := one.QueueDeclare("s", true, false, false, false, amqp091.Table{"x-queue-type": "stream"}); err != nil {
+		t.Fatal(err)
+	}
+	c.streamAt(1, "s")
+	for i := range 20 {
+		publishConfirmed(t, two, "", "s", fmt.Sprint(i), "")
+	}
+	c.streamAt(2, "s")
+	_, from := consumeStream(t, conn3, "s", amqp091.Table{"x-stream-offset": "first"})
+	for i := range 20 {
+		d := receive(t, from, fmt.Sprint(i))
+		if offsetOf(d) != int64(i) {
+			t.Fatalf("message %d has offset %d", i, offsetOf(d))
+		}
+		if err := d.Ack(false); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	// A name's consumer on node 1 is ended by one on node 3, which goes on behind what was acknowledged.
+	named := amqp091.Table{"x-stream-consumer-name": "n", "x-stream-offset-reset": "first"}
+	ch1, from1 := consumeStream(t, conn1, "s", named)
+	cancelled := ch1.NotifyCancel(make(chan string, 1))
+	for i := range 8 {
+		if err := receive(t, from1, fmt.Sprint(i)).Ack(false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	committed := func(node int, next uint64) {
+		t.Helper()
+		until(t, "the offset is committed", func() error {
+			for _, x := range c.streamAt(node, "s").Offsets(false) {
+				if x.Name == "n" && x.Next == next {
+					return nil
+				}
+			}
+			return fmt.Errorf("node %d has %v", node+1, c.streamAt(node, "s").Offsets(false))
+		})
+	}
+	committed(2, 8)
+	_, from3 := consumeStream(t, conn3, "s", named)
+	select {
+	case <-cancelled:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the earlier consumer of the name goes on")
+	}
+	for i := 8; i < 12; i++ {
+		if err := receive(t, from3, fmt.Sprint(i)).Ack(false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	committed(0, 12)
+	committed(1, 12)
+
+	// The node with the consumer stops: the offset is there for others.
+	conn3.Close()
+	c.list[2].stop()
+	again(t, "another node serves the name", conn1, func(ch *amqp091.Channel) error {
+		if err := ch.Qos(10, 0, false); err != nil {
+			return err
+		}
+		from, err := ch.Consume("s", "", false, false, false, false, named)
+		if err != nil {
+			return err
+		}
+		select {
+		case d := <-from:
+			if offsetOf(d) != 12 {
+				return fmt.Errorf("it begins at %d", offsetOf(d))
+			}
+		case <-time.After(20 * time.Second):
+			return fmt.Errorf("nothing comes")
+		}
+		return nil
+	})
+	publishConfirmed(t, two, "", "s", "while one is down", "")
+	c.start(2)
+	until(t, "the node catches up", func() error {
+		if next := c.streamAt(2, "s").Status().Next; next != 21 {
+			return fmt.Errorf("it is at %d", next)
+		}
+		return nil
+	})
+
+	// Management on each node tells of the members.
+	r := c.list[1].engine.(*rooms)
+	until(t, "members", func() error {
+		var q management.Queue
+		if !r.Queue("/", "s", &q) || q.Stream == nil || q.Home != "" || len(q.Stream.Members) != 3 || len(q.Stream.Online) != 3 || q.Stream.Leader == "" {
+			return fmt.Errorf("%+v", q.Stream)
+		}
+		return nil
+	})
+	var names []string
+	for _, s := range r.member.Slots() {
+		if strings.HasPrefix(s.Name, "stream-") && len(s.Members) == 3 && s.Voting {
+			names = append(names, s.Name)
+		}
+	}
+	if !slices.Equal(names, []string{"stream-0", "stream-1", "stream-2"}) {
+		t.Fatalf("slots of streams: %v", names)
+	}
+}
+
+// TestStreamLeaderStops: nothing that was confirmed is lost when the node stops that leads a stream's slot while others publish, and
+// all nodes have the same at the same offsets.
+func TestStreamLeaderStops(t *testing.T) {
+	c := runCluster(t, 3)
+	_, ch := c.list[0].dial()
+	if _, err := ch.QueueDeclare("s", true, false, false, false, amqp091.Table{"x-queue-type": "stream"}); err != nil {
+		t.Fatal(err)
+	}
+	var leader uint64
+	until(t, "a leader", func() error {
+		if leader = c.streamAt(0, "s").Leader(); leader == 0 {
+			return fmt.Errorf("there is none")
+		}
+		return nil
+	})
+	victim := int(leader) - 1
+	from := (victim + 1) % 3
+	c.streamAt(from, "s")
+	_, ch = c.list[from].dial()
+	const n = 60
+	for i := range n {
+		if i == n/3 {
+			go c.list[victim].stop()
+		}
+		publishConfirmed(t, ch, "", "s", fmt.Sprint(i), "")
+	}
+	c.list[victim].stop()
+	c.start(victim)
+	for i := range c.list {
+		conn, _ := c.list[i].dial()
+		c.streamAt(i, "s")
+		_, msgs := consumeStream(t, conn, "s", amqp091.Table{"x-stream-offset": "first"})
+		for k := range n {
+			d := receive(t, msgs, fmt.Sprint(k))
+			if offsetOf(d) != int64(k) {
+				t.Fatalf("node %d has message %d at %d", i+1, k, offsetOf(d))
+			}
+			if err := d.Ack(false); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
