@@ -20,8 +20,8 @@ func TestConfigThere(t *testing.T) {
 			t.Errorf("%+v became %+v", c, got)
 		}
 	}
-	if n := reflect.TypeFor[queue.Config]().NumField(); n != 12 {
-		t.Errorf("limits have %d fields: appendConfig and reader.config know 11, and MaxAge is of streams", n)
+	if n := reflect.TypeFor[queue.Config]().NumField(); n != 11 {
+		t.Errorf("limits have %d fields: appendConfig and reader.config know 11", n)
 	}
 }
 
