@@ -1,7 +1,6 @@
 package remote
 
 import (
-
 	"github.com/warrenmq/warren/queue"
 )
 
