@@ -20,6 +20,9 @@ import (
 // stopTime bounds an orderly stop: clients are told, what they are owed is written, and what takes longer is cut.
 const stopTime = 10 * time.Second
 
+// startTime is for how long a node that is told to stop while it starts goes on with that, to stop in order then.
+const startTime = 2 * time.Second
+
 func (p *program) serverCommand() *cobra.Command {
 	given := map[string]*optionValue{}
 	var settings []string
@@ -96,17 +99,33 @@ func (p *program) serve(cfg config.Config, warnings []string) error {
 		node = n
 		started <- err
 	}()
-	select {
-	case err := <-started:
-		if err != nil {
-			return err
+	var early os.Signal // came while it was starting
+	var late <-chan time.Time
+	for starting := true; starting; {
+		select {
+		case err := <-started:
+			if err != nil {
+				return err
+			}
+			starting = false
+		case early = <-signals:
+			if late != nil {
+				return nil
+			}
+			late = time.After(startTime)
+		case <-late: // it waits for the rest of its cluster, perhaps
+			log.Info("stopped while it was starting", "signal", early.String())
+			return nil
 		}
-	case s := <-signals: // while it waits for the rest of its cluster, perhaps
-		log.Info("stopped while it was starting", "signal", s.String())
-		return nil
+	}
+	again := make(chan os.Signal, 1)
+	if early != nil {
+		again <- early
 	}
 	p.announce(cfg, node)
 	select {
+	case s := <-again:
+		log.Info("stopping", "signal", s.String())
 	case s := <-signals:
 		log.Info("stopping", "signal", s.String())
 	case err := <-node.failed:
