@@ -182,13 +182,14 @@ func TestStreamLeaderStops(t *testing.T) {
 	c.streamAt(from, "s")
 	_, ch = c.list[from].dial()
 	const n = 60
+	stopped := make(chan struct{})
 	for i := range n {
 		if i == n/3 {
-			go c.list[victim].stop()
+			go func() { c.list[victim].stop(); close(stopped) }()
 		}
 		publishConfirmed(t, ch, "", "s", fmt.Sprint(i), "")
 	}
-	c.list[victim].stop()
+	<-stopped
 	c.start(victim)
 	for i := range c.list {
 		conn, _ := c.list[i].dial()
