@@ -421,7 +421,8 @@ func (k *client) take() []delivery {
 // ready says that all was taken.
 func (k *client) ready() {
 	k.mu.Lock()
-	k.octets, k.was, k.room = 0, false, k.window
+	// What room there was may be used up before the queue hears of the new one.
+	k.octets, k.was, k.room = 0, false, min(k.room, k.window)+k.window
 	k.mu.Unlock()
 	k.flushed(func(w *queue.Wake) { k.q.Ready(k.id, w) })
 }
