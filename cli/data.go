@@ -205,7 +205,7 @@ func (r *rooms) closeData() error {
 	var errs []error
 	r.clock.Close() // nothing expires any more
 	if r.member != nil {
-		r.member.end()
+		errs = append(errs, r.member.end())
 	}
 	if r.streams != nil {
 		errs = append(errs, r.streams.Close())

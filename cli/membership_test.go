@@ -243,7 +243,7 @@ func TestCluster(t *testing.T) {
 // TestMemberConforms: a member of a cluster, the second of three, answers as a node alone does. Cases that are about time are for that one.
 func TestMemberConforms(t *testing.T) {
 	if testing.Short() {
-		t.Skip("1,000 conversations")
+		t.Skip("1,000 conversations, which are played without -short")
 	}
 	c := runCluster(t, 3)
 	o := conformance.Options{URI: "amqp://guest:guest@" + c.list[1].amqp, HTTP: c.list[1].url, Parallel: 16, Limit: 20 * time.Second,

@@ -387,7 +387,7 @@ func (m *membership) end() error {
 	}
 	m.running.Wait()
 	if m.meta != nil {
-		m.meta.Close()
+		return m.meta.Close()
 	}
 	return nil
 }

@@ -1,0 +1,191 @@
+package quorum
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"slices"
+
+	sm "github.com/lni/dragonboat/v4/statemachine"
+)
+
+// An entry is a batch of commands of one member:
+//
+//	version u8 | node u64 | boot u64 | number u64 | count uvarint | count × (length uvarint, command)
+//
+// in little endian. It is the number-th of a start of a node, and applied if it is the next one of that start, as batches of
+// slots are: what was proposed again is applied once, and in order. One of node 0 has no commands, and only moves the index.
+const metaVersion = 1
+
+type metaHeader struct{ node, boot, number uint64 }
+
+const metaHeaderLen = 1 + 3*8
+
+func (h metaHeader) append(dst []byte) []byte {
+	dst = append(dst, metaVersion)
+	for _, v := range [...]uint64{h.node, h.boot, h.number} {
+		dst = binary.LittleEndian.AppendUint64(dst, v)
+	}
+	return dst
+}
+
+func readMetaEntry(b []byte) (h metaHeader, commands [][]byte, err error) {
+	if len(b) < metaHeaderLen {
+		return h, nil, fmt.Errorf("%w: an entry of %d octets", errFormat, len(b))
+	}
+	if b[0] != metaVersion {
+		return h, nil, fmt.Errorf("%w: an entry of version %d, and this node knows %d", errFormat, b[0], metaVersion)
+	}
+	field := func(i int) uint64 { return binary.LittleEndian.Uint64(b[1+8*i:]) }
+	h = metaHeader{field(0), field(1), field(2)}
+	for b = b[metaHeaderLen:]; len(b) > 0; {
+		n, size := binary.Uvarint(b)
+		if size <= 0 || n > uint64(len(b)-size) {
+			return h, nil, fmt.Errorf("%w: an entry that ends in a command", errFormat)
+		}
+		end := size + int(n)
+		commands = append(commands, b[size:end:end])
+		b = b[end:]
+	}
+	return h, commands, nil
+}
+
+// metaOrigin is the number of the last batch of a member's last start.
+type metaOrigin struct{ node, boot, last uint64 }
+
+// metaOrigins are in order of nodes.
+type metaOrigins []metaOrigin
+
+// next reports whether a batch is the one that follows, and counts it then.
+func (os *metaOrigins) next(h metaHeader) (last uint64, yes bool) {
+	at, known := slices.BinarySearchFunc(*os, h.node, func(o metaOrigin, node uint64) int { return cmp.Compare(o.node, node) })
+	if !known || (*os)[at].boot < h.boot {
+		if h.number != 1 {
+			return 0, false
+		}
+		if !known {
+			*os = slices.Insert(*os, at, metaOrigin{})
+		}
+		(*os)[at] = metaOrigin{h.node, h.boot, 1}
+		return 1, true
+	}
+	o := &(*os)[at]
+	switch {
+	case h.boot < o.boot: // of a start that has ended
+		return 0, false
+	case h.number != o.last+1:
+		return o.last, false
+	}
+	o.last++
+	return o.last, true
+}
+
+func (os metaOrigins) append(dst []byte) []byte {
+	dst = append(dst, metaVersion)
+	for _, o := range os {
+		for _, v := range [...]uint64{o.node, o.boot, o.last} {
+			dst = binary.AppendUvarint(dst, v)
+		}
+	}
+	return dst
+}
+
+func readMetaOrigins(b []byte) (os metaOrigins, err error) {
+	if len(b) == 0 {
+		return nil, nil
+	}
+	if b[0] != metaVersion {
+		return nil, fmt.Errorf("%w: numbering of version %d, and this node knows %d", errFormat, b[0], metaVersion)
+	}
+	for b = b[1:]; len(b) > 0; {
+		var o metaOrigin
+		for _, v := range [...]*uint64{&o.node, &o.boot, &o.last} {
+			n, size := binary.Uvarint(b)
+			if size <= 0 {
+				return nil, fmt.Errorf("%w: numbering", errFormat)
+			}
+			*v, b = n, b[size:]
+		}
+		os = append(os, o)
+	}
+	return os, nil
+}
+
+// metaMachine is the state machine of shard 1.
+type metaMachine struct {
+	store   MetaStore
+	p       *metaProposer
+	origins metaOrigins
+}
+
+// Open implements sm.IOnDiskStateMachine.
+func (m *metaMachine) Open(<-chan struct{}) (uint64, error) {
+	index, numbering := m.store.Applied()
+	var err error
+	m.origins, err = readMetaOrigins(numbering)
+	return index, err
+}
+
+// Update implements sm.IOnDiskStateMachine. An error ends the process.
+func (m *metaMachine) Update(entries []sm.Entry) ([]sm.Entry, error) {
+	for i := range entries {
+		e := &entries[i]
+		h, commands, err := readMetaEntry(e.Cmd)
+		if err != nil {
+			return nil, fmt.Errorf("metadata, entry %d: %w", e.Index, err)
+		}
+		applied := h.node == 0
+		if !applied {
+			e.Result.Value, applied = m.origins.next(h)
+		}
+		if !applied {
+			commands = nil
+		}
+		results, err := m.store.ApplyEntry(e.Index, m.origins.append(nil), commands)
+		if err != nil {
+			return nil, fmt.Errorf("metadata, entry %d: %w", e.Index, err)
+		}
+		if applied && h.node == m.p.node && h.boot == m.p.boot {
+			m.p.applied(h.number, results)
+		}
+	}
+	return entries, nil
+}
+
+// Lookup implements sm.IOnDiskStateMachine: who asks wants to know when it may.
+func (m *metaMachine) Lookup(any) (any, error) { return nil, nil }
+
+// Sync implements sm.IOnDiskStateMachine.
+func (m *metaMachine) Sync() error { return m.store.SyncEntries() }
+
+// PrepareSnapshot implements sm.IOnDiskStateMachine. It comes between two calls of Update.
+func (m *metaMachine) PrepareSnapshot() (any, error) { return m.store.Capture() }
+
+// SaveSnapshot implements sm.IOnDiskStateMachine.
+func (m *metaMachine) SaveSnapshot(capture any, w io.Writer, _ <-chan struct{}) error {
+	_, err := io.Copy(w, bytes.NewReader(capture.([]byte)))
+	return err
+}
+
+// RecoverFromSnapshot implements sm.IOnDiskStateMachine.
+func (m *metaMachine) RecoverFromSnapshot(r io.Reader, _ <-chan struct{}) error {
+	err := m.store.Restore(r)
+	if err != nil {
+		return err
+	}
+	_, numbering := m.store.Applied()
+	if m.origins, err = readMetaOrigins(numbering); err != nil {
+		return err
+	}
+	for _, o := range m.origins {
+		if o.node == m.p.node && o.boot == m.p.boot {
+			m.p.applied(o.last, nil)
+		}
+	}
+	return nil
+}
+
+// Close implements sm.IOnDiskStateMachine.
+func (m *metaMachine) Close() error { return nil }
