@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 )
 
-// Alarm is a set of resources of the node that have run low. While it is not empty publishers are blocked, and nobody else.
+// Alarm is a set of resources of a node that have run low. While it is not empty publishers are blocked, and nobody else.
 type Alarm uint32
 
 // The resources.
@@ -44,23 +44,28 @@ func (a Alarm) String() string {
 	return "low on " + strings.Join(low, " & ")
 }
 
-// Alarms are the alarms of a node. Whoever watches a resource sets and clears them, those who admit publishes look, and
-// are told. The zero value is well. All methods may be called concurrently.
+// Alarms are the alarms that block the publishers of a node: its own, and those of the other nodes, since what is published here is
+// written there, too. Whoever watches a resource sets and clears the node's own, those who admit publishes look, and are told. The
+// zero value is well. All methods may be called concurrently.
 type Alarms struct {
-	on atomic.Uint32
+	on, own atomic.Uint32
 
 	mu       sync.Mutex // held while observers are told, so that they hear of changes in order
-	watchers []func(Alarm)
+	others   map[uint64]Alarm
+	watchers []func(own, all Alarm)
 }
 
-// On are those in effect. It costs one load.
+// On are those in effect on any node. It costs one load.
 func (a *Alarms) On() Alarm { return Alarm(a.on.Load()) }
 
-// Set raises or clears an alarm and reports whether that changed anything.
+// Own are those of this node.
+func (a *Alarms) Own() Alarm { return Alarm(a.own.Load()) }
+
+// Set raises or clears an alarm of this node and reports whether that changed anything.
 func (a *Alarms) Set(which Alarm, on bool) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	old := a.On()
+	old := a.Own()
 	now := old &^ which
 	if on {
 		now |= which
@@ -68,15 +73,45 @@ func (a *Alarms) Set(which Alarm, on bool) bool {
 	if now == old {
 		return false
 	}
-	a.on.Store(uint32(now))
-	for _, told := range a.watchers {
-		told(now)
-	}
+	a.own.Store(uint32(now))
+	a.changed()
 	return true
 }
 
-// Watch has told called with what is in effect after each change. It must not wait, and not change alarms.
-func (a *Alarms) Watch(told func(Alarm)) {
+// Hear says which alarms another member has, 0 once it has none or is gone, and reports whether that changed anything.
+func (a *Alarms) Hear(member uint64, on Alarm) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.others[member] == on {
+		return false
+	}
+	if a.others == nil {
+		a.others = map[uint64]Alarm{}
+	}
+	if on != 0 {
+		a.others[member] = on
+	} else {
+		delete(a.others, member)
+	}
+	a.changed()
+	return true
+}
+
+// changed tells all observers. Called with mu.
+func (a *Alarms) changed() {
+	own := a.Own()
+	all := own
+	for _, on := range a.others {
+		all |= on
+	}
+	a.on.Store(uint32(all))
+	for _, told := range a.watchers {
+		told(own, all)
+	}
+}
+
+// Watch has told called after each change, with what is in effect on this node and on any. It must not wait, and not change alarms.
+func (a *Alarms) Watch(told func(own, all Alarm)) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.watchers = append(a.watchers, told)

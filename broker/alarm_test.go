@@ -12,7 +12,7 @@ import (
 func TestAlarms(t *testing.T) {
 	var a Alarms
 	var told []Alarm
-	a.Watch(func(on Alarm) { told = append(told, on) })
+	a.Watch(func(_, on Alarm) { told = append(told, on) })
 	if a.On() != 0 || a.On().String() != "" {
 		t.Error("not well from the start")
 	}

@@ -90,7 +90,7 @@ func (t *committer) refuse(b *Broker, c Command) *amqp.Error {
 	if !grows {
 		return nil
 	}
-	if b.Alarms.On()&StorageAlarm != 0 { // what room there is is for what makes more
+	if b.Alarms.Own()&StorageAlarm != 0 { // what room there is is for what makes more
 		return notStored("the disk takes no writes")
 	}
 	switch free, err := t.db.Free(); {

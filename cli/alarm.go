@@ -110,7 +110,7 @@ func untilDisk(free, limit uint64) time.Duration {
 // say tells of a change.
 func (w *watch) say(which broker.Alarm, name, what string, figures ...any) {
 	figures = append([]any{"alarm", name}, figures...)
-	if w.alarms.On()&which != 0 {
+	if w.alarms.Own()&which != 0 {
 		w.log.Warn("alarm set: "+what+"; publishers are blocked", figures...)
 	} else if left := w.alarms.On(); left != 0 {
 		w.log.Warn("alarm cleared; publishers stay blocked by others", append(figures, "left", left.Names())...)

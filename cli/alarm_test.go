@@ -3,10 +3,13 @@ package cli
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
 	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/storage"
@@ -130,5 +133,64 @@ func TestBallastOfAWatch(t *testing.T) {
 	w.fill()
 	if on := w.after(time.Second); on != 0 {
 		t.Error(on.Names())
+	}
+}
+
+// TestAlarmsOfACluster: an alarm of any node blocks the publishers of all until the last one is gone, and they are told once (case
+// CU-01).
+func TestAlarmsOfACluster(t *testing.T) {
+	short := []string{"--set", "vm_memory_high_watermark.absolute=1"}
+	c := runClusterOf(t, short, short, nil)
+	alarms := &c.list[2].engine.(*rooms).alarms
+	until(t, "the third node hears of it", func() error {
+		if on := alarms.On(); on != broker.MemoryAlarm || alarms.Own() != 0 {
+			return fmt.Errorf("it has %v, of its own %v", on.Names(), alarms.Own().Names())
+		}
+		return nil
+	})
+	conn, ch := c.list[2].dial()
+	told := conn.NotifyBlocked(make(chan amqp091.Blocking, 10))
+	if _, err := ch.QueueDeclare("q", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	confirm, err := ch.PublishWithDeferredConfirm("", "q", false, false, amqp091.Publishing{Body: []byte("1")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hears := func(active bool, reason string) {
+		t.Helper()
+		select {
+		case b := <-told:
+			if b.Active != active || b.Reason != reason {
+				t.Fatalf("told %+v", b)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("the publisher was not told")
+		}
+	}
+	hears(true, "low on memory")
+	if code, out, _ := c.list[2].command("", "status"); code != 0 || !strings.Contains(out, "blocked by an alarm: of another node") {
+		t.Error(code, out)
+	}
+
+	c.list[0].stop()
+	until(t, "the third node hears that the first has gone", func() error {
+		if c.list[2].engine.(*rooms).member.isUp(1) {
+			return errors.New("it is up")
+		}
+		return nil
+	})
+	select {
+	case b := <-told:
+		t.Fatalf("told though the second node has an alarm still: %+v", b)
+	case <-confirm.Done():
+		t.Fatal("published during an alarm of the second node")
+	case <-time.After(200 * time.Millisecond):
+	}
+
+	c.list[1].stop()
+	hears(false, "")
+	if ok, err := confirm.WaitContext(t.Context()); err != nil || !ok {
+		t.Fatal(ok, err)
 	}
 }

@@ -23,6 +23,18 @@ func (m *membership) home(id broker.QueueID, said uint64) uint64 {
 	return 1
 }
 
+// numberKnown is the number of a node that is a member or was one; 0 if it never was.
+func (m *membership) numberKnown(peer cluster.NodeID) uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for number, id := range m.ids {
+		if id == peer {
+			return number
+		}
+	}
+	return 0
+}
+
 func (m *membership) homeOf(q *broker.Queue) uint64 { return m.home(q.ID, q.Home) }
 
 // proxy is the queue behind one that lives on another node; nil if it lives here.
@@ -60,19 +72,52 @@ func (m *membership) tellSoft(items []broker.SoftItem) {
 
 // softChanged is told how that of another node has.
 func (m *membership) softChanged(peer cluster.NodeID, changes []remote.Change) {
-	p, ok := m.link.Peers().Find(peer)
-	if !ok {
+	number := m.numberKnown(peer)
+	if number == 0 {
 		return
 	}
-	items := make([]broker.SoftItem, len(changes))
-	for i, c := range changes {
-		items[i].Key = string(c.Key)
-		if !c.Drop {
-			items[i].Command = c.Value
+	items := make([]broker.SoftItem, 0, len(changes))
+	for _, c := range changes {
+		if string(c.Key) == softAlarms {
+			m.hearAlarms(number, c.Value)
+			continue
 		}
+		item := broker.SoftItem{Key: string(c.Key)}
+		if !c.Drop {
+			item.Command = c.Value
+		}
+		items = append(items, item)
 	}
-	if err := m.rooms.broker.ApplySoft(p.Number, items); err != nil {
-		m.log.Error("another node has told what makes no sense of its exclusive queues", "node", p.Name, "error", err.Error())
+	if err := m.rooms.broker.ApplySoft(number, items); err != nil {
+		m.log.Error("another node has told what makes no sense of its exclusive queues", "member", number, "error", err.Error())
+	}
+}
+
+// softAlarms is the item of soft state that says which alarms a node has, in an octet; none is there while it has none. Other keys
+// have a NUL.
+const softAlarms = "alarms"
+
+// tellAlarms tells the others of those of this node.
+func (m *membership) tellAlarms(own, _ broker.Alarm) {
+	m.remote.SetSoft(remote.Change{Key: []byte(softAlarms), Value: []byte{byte(own)}, Drop: own == 0})
+}
+
+// hearAlarms is told of those of another member.
+func (m *membership) hearAlarms(member uint64, value []byte) {
+	var on broker.Alarm
+	if len(value) > 0 {
+		on = broker.Alarm(value[0])
+	}
+	if !m.rooms.alarms.Hear(member, on) {
+		return
+	}
+	switch left := m.rooms.alarms.On(); {
+	case on != 0:
+		m.log.Warn("another node has an alarm; publishers are blocked", "node", m.nodeName(member), "alarms", on.Names())
+	case left != 0:
+		m.log.Warn("another node has no alarm any more; publishers stay blocked by others", "node", m.nodeName(member), "left", left.Names())
+	default:
+		m.log.Warn("another node has no alarm any more; publishers go on", "node", m.nodeName(member))
 	}
 }
 

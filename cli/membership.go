@@ -280,6 +280,8 @@ func (n raftNetwork) Dial(ctx context.Context, member uint64, purpose uint8) (ne
 // begin lets the others reach this node, and begins to reach them.
 func (m *membership) begin() error {
 	m.remote.Start(m.link)
+	m.rooms.alarms.Watch(m.tellAlarms)
+	m.tellAlarms(m.rooms.alarms.Own(), 0)
 	if err := m.setPeers(); err != nil {
 		return err
 	}

@@ -24,15 +24,22 @@ type nodes struct {
 	dirs   []string
 	at     string // of the first
 	list   []*realNode
+	args   [][]string // of each one's own
 }
 
 func runCluster(t *testing.T, n int) *nodes {
 	t.Helper()
-	c := &nodes{t: t, secret: filepath.Join(t.TempDir(), "secret")}
+	return runClusterOf(t, make([][]string, n)...)
+}
+
+// runClusterOf runs a node with each list of arguments.
+func runClusterOf(t *testing.T, args ...[]string) *nodes {
+	t.Helper()
+	c := &nodes{t: t, args: args, secret: filepath.Join(t.TempDir(), "secret")}
 	if err := os.WriteFile(c.secret, []byte("a secret that is long enough\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for range n {
+	for range args {
 		c.dirs = append(c.dirs, t.TempDir())
 		c.list = append(c.list, nil)
 		c.start(len(c.list) - 1)
@@ -46,6 +53,7 @@ func (c *nodes) start(i int) {
 	if i > 0 {
 		args = append(args, "--join", c.at)
 	}
+	args = append(args, c.args[i]...)
 	c.list[i] = runNodeIn(c.t, c.dirs[i], args...)
 	if i == 0 {
 		c.at = c.list[0].engine.(*rooms).member.advertise

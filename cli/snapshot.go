@@ -266,7 +266,7 @@ func (r *rooms) Bindings(vhost string) iter.Seq[*management.Binding] {
 // Alarms implements management.Broker.
 func (r *rooms) Alarms() []management.Alarm {
 	var list []management.Alarm
-	for _, name := range r.alarms.On().Names() {
+	for _, name := range r.alarms.Own().Names() {
 		list = append(list, management.Alarm{Resource: name})
 	}
 	return list

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -137,7 +138,7 @@ func (p *program) printStatus(o *overview, n *nodeInfo, waiting []waiting) {
 		}
 		why := "the node takes in no more for the moment"
 		if w.State == "blocked" {
-			why = "blocked by an alarm: " + strings.Join(alarms, ", ")
+			why = "blocked by an alarm: " + cmp.Or(strings.Join(alarms, ", "), "of another node; 'warren cluster status' tells of which")
 		}
 		line("waiting", "%s (user %s, vhost %s): %s", w.Name, w.User, w.VHost, why)
 	}

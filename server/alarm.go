@@ -25,8 +25,8 @@ const maxLate = 16 << 20
 // alarmed reports whether publishers are blocked.
 func (s *Server) alarmed() bool { return s.broker.Alarms.On() != 0 }
 
-// alarmsChanged is told of the alarms in effect.
-func (s *Server) alarmsChanged(on broker.Alarm) {
+// alarmsChanged is told of the alarms in effect, on whichever node.
+func (s *Server) alarmsChanged(_, on broker.Alarm) {
 	s.pool.Block(queue.BlockedByAlarm, on != 0)
 	if on != 0 {
 		return

@@ -89,7 +89,7 @@ func New(o Options, b *broker.Broker, pool *queue.Pool, clock *queue.Clock) *Ser
 	s.replies.others, s.replies.pool = o.Others, pool
 	s.plain, s.encrypted = o.greeting(false), o.greeting(true)
 	b.Alarms.Watch(s.alarmsChanged)
-	s.alarmsChanged(b.Alarms.On())
+	s.alarmsChanged(b.Alarms.Own(), b.Alarms.On())
 	return s
 }
 
