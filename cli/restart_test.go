@@ -102,6 +102,25 @@ var acrossRestart = []struct {
 		}
 		c.declare("declared", true, false, amqp091.Table{"x-max-length": 5})
 	}},
+	{"a quorum queue counts on how often a message has failed", func(n *realNode, c *peer) {
+		c.declare("poison", true, false, amqp091.Table{"x-queue-type": "quorum", "x-delivery-limit": 5})
+		c.publish("", "poison", amqp091.Publishing{Body: []byte("1")})
+		for range 2 {
+			d := c.take("poison")
+			c.must(d.Reject(true))
+		}
+	}, func(n *realNode, c *peer) {
+		for failed := int64(2); failed <= 5; failed++ {
+			d := c.take("poison")
+			if d.Headers["x-delivery-count"] != failed || !d.Redelivered {
+				n.t.Errorf("it has failed %d times: %v, redelivered %v", failed, d.Headers, d.Redelivered)
+			}
+			c.must(d.Reject(true))
+		}
+		if n := c.ready("poison"); n != 0 {
+			c.Errorf("%d messages are left after 6 failures with a limit of 5", n)
+		}
+	}},
 	{"of bindings those with two durable ends", func(n *realNode, c *peer) {
 		c.must(c.ExchangeDeclare("dx", "fanout", true, false, false, false, nil))
 		c.must(c.ExchangeDeclare("tx", "fanout", false, false, false, false, nil))
