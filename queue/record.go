@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+
+	"github.com/warrenmq/warren/octet"
 )
 
 // The consumption record says which places of a queue may hold a message that is not settled. With it, and with what is
@@ -91,26 +93,26 @@ func (s *State) appendRuns(dst []byte, leaving []SeqRange) []byte {
 
 // decode reads a consumption record.
 func (r *Recovery) decode(record []byte) error {
-	d := decoder{b: record}
+	d := octet.Reader{B: record}
 	if n := len(record) - 4; n < 0 || crc32.Checksum(record[:n], castagnoli) != binary.LittleEndian.Uint32(record[n:]) {
 		return fmt.Errorf("%w: %d octets, wrong checksum", ErrRecord, len(record))
 	} else {
-		d.b = record[:n]
+		d.B = record[:n]
 	}
-	if version := d.octet(); version != recordVersion {
+	if version := d.Octet(); version != recordVersion {
 		return fmt.Errorf("%w: version %d", ErrRecord, version)
 	}
-	if counts := d.octet() == 1; counts != r.rules.CountReturns {
+	if counts := d.Octet() == 1; counts != r.rules.CountReturns {
 		return fmt.Errorf("%w: counts of returns: %v", ErrRecord, counts)
 	}
-	if n := d.uvarint(256); n != uint64(len(r.levels)) {
+	if n := d.Most(256); n != uint64(len(r.levels)) {
 		return fmt.Errorf("%w: %d levels, not %d", ErrRecord, n, len(r.levels))
 	}
 	for i := range r.levels {
 		lv := &r.levels[i]
-		lv.after = d.uvarint(maxPlace)
-		lv.next = lv.after + d.uvarint(maxPlace)
-		if ahead := d.uvarint(maxPlace); ahead != 0 {
+		lv.after = d.Most(maxPlace)
+		lv.next = lv.after + d.Most(maxPlace)
+		if ahead := d.Most(maxPlace); ahead != 0 {
 			lv.again = lv.after + ahead
 		}
 		if lv.next == lv.after || lv.next > maxPlace || lv.again > lv.next {
@@ -118,13 +120,13 @@ func (r *Recovery) decode(record []byte) error {
 		}
 	}
 	last := Seq(0)
-	for n := d.uvarint(1 << 40); n > 0 && !d.bad; n-- {
-		first := last + Seq(d.varint())
+	for n := d.Most(1 << 40); n > 0 && !d.Bad; n-- {
+		first := last + Seq(d.Varint())
 		c := candidate{first: first.place(), turn: r.turns}
 		r.turns++
-		c.last = c.first + d.uvarint(maxPlace)
+		c.last = c.first + d.Most(maxPlace)
 		if r.rules.CountReturns {
-			c.acquired, c.failed = uint32(d.uvarint(1<<32-1)), uint32(d.uvarint(1<<32-1))
+			c.acquired, c.failed = d.U32(), d.U32()
 		}
 		i := int(first.Level())
 		if i >= len(r.levels) || c.first == 0 || c.last > r.levels[i].after {
@@ -133,44 +135,8 @@ func (r *Recovery) decode(record []byte) error {
 		r.levels[i].candidates = append(r.levels[i].candidates, c)
 		last = seqOf(uint8(i), c.last)
 	}
-	if d.bad || len(d.b) > 0 {
+	if d.Bad || len(d.B) > 0 {
 		return fmt.Errorf("%w: it does not end where it should", ErrRecord)
 	}
 	return nil
-}
-
-// decoder takes numbers off b. What is not there or too high is 0 and makes it bad.
-type decoder struct {
-	b   []byte
-	bad bool
-}
-
-func (d *decoder) octet() byte {
-	if len(d.b) == 0 {
-		d.bad = true
-		return 0
-	}
-	v := d.b[0]
-	d.b = d.b[1:]
-	return v
-}
-
-func (d *decoder) uvarint(most uint64) uint64 {
-	v, n := binary.Uvarint(d.b)
-	if n <= 0 || v > most {
-		d.bad, d.b = true, nil
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *decoder) varint() int64 {
-	v, n := binary.Varint(d.b)
-	if n <= 0 {
-		d.bad, d.b = true, nil
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
 }

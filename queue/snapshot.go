@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"slices"
+
+	"github.com/warrenmq/warren/octet"
 )
 
 // A snapshot is a whole State, consumers and all, so that a replica goes on with it as if it had seen every command. What
@@ -224,12 +226,12 @@ func RestoreSnapshot(rules Rules, config Config, log Log, snapshot []byte) (*Sta
 	if n < 0 || crc32.Checksum(snapshot[:n], castagnoli) != binary.LittleEndian.Uint32(snapshot[n:]) {
 		return nil, fmt.Errorf("%w: snapshot of %d octets, wrong checksum", ErrRecord, len(snapshot))
 	}
-	r := reader{decoder: decoder{b: snapshot[:n]}, s: New(rules, config, log)}
-	if version := r.octet(); version != snapshotVersion {
+	r := reader{Reader: octet.Reader{B: snapshot[:n]}, s: New(rules, config, log)}
+	if version := r.Octet(); version != snapshotVersion {
 		return nil, fmt.Errorf("%w: snapshot of version %d", ErrRecord, version)
 	}
 	r.state()
-	r.expect(!r.bad && len(r.b) == 0, "snapshot does not end where it should")
+	r.expect(!r.Bad && len(r.B) == 0, "snapshot does not end where it should")
 	if r.err != nil {
 		return nil, r.err
 	}
@@ -238,7 +240,7 @@ func RestoreSnapshot(rules Rules, config Config, log Log, snapshot []byte) (*Sta
 
 // reader takes the parts of a snapshot off b, and puts them into s.
 type reader struct {
-	decoder
+	octet.Reader
 	s    *State
 	seq  Seq
 	size uint32
@@ -253,31 +255,26 @@ func (r *reader) expect(ok bool, format string, args ...any) bool {
 	return ok
 }
 
-// count is a number of things that take at least one octet each.
-func (r *reader) count() int { return int(r.uvarint(uint64(len(r.b)))) }
-
-func (r *reader) time() Time { return Time(r.uvarint(1<<63 - 1)) }
-
-func (r *reader) uint32() uint32 { return uint32(r.uvarint(1<<32 - 1)) }
+func (r *reader) time() Time { return Time(r.Most(1<<63 - 1)) }
 
 func (r *reader) state() {
 	s := r.s
-	flags := r.octet()
+	flags := r.Octet()
 	r.expect(flags < 4, "snapshot with flags %x", flags)
 	s.refusing, s.quiescing = flags&1 != 0, flags&2 != 0
 	s.now = r.time()
-	s.lastID = ConsumerID(r.uint32())
-	active, exclusive := ConsumerID(r.uint32()), ConsumerID(r.uint32())
+	s.lastID = ConsumerID(r.U32())
+	active, exclusive := ConsumerID(r.U32()), ConsumerID(r.U32())
 	s.lockDue = r.time()
 	for _, n := range s.stats.totals() {
-		*n = r.uvarint(1<<64 - 1)
+		*n = r.Uvarint()
 	}
-	octets, expiring := r.uvarint(1<<63), r.uvarint(1<<63)
+	octets, expiring := r.Most(1<<63), r.Most(1<<63)
 	stored := r.levels()
 	r.expect(expiring <= stored && (stored > 0 || octets == 0), "%d of %d messages expire, all have %d octets", expiring, stored, octets)
 	s.stats.ReadyBytes += octets
 	s.expiring += expiring
-	for n := r.count(); n > 0 && !r.bad; n-- {
+	for n := r.Count(); n > 0 && !r.Bad; n-- {
 		f := r.message()
 		s.turns++
 		s.returns.Append(s.turns, f)
@@ -285,15 +282,15 @@ func (r *reader) state() {
 	}
 	r.expect(s.returns.Len() == 0 || s.rules.Requeue == Returns, "returns in a queue without")
 	r.delayed()
-	for n := r.count(); n > 0 && !r.bad; n-- {
-		reason := r.octet()
+	for n := r.Count(); n > 0 && !r.Bad; n-- {
+		reason := r.Octet()
 		x := kept{flight: r.message(), reason: Reason(reason &^ 0x80), marked: reason&0x80 != 0}
 		if r.expect(x.reason <= DeliveryLimited && s.keptAt[x.seq] == 0, "%x died of reason %d", x.seq, reason) {
 			s.keep(x)
 		}
 	}
 	r.expect((s.config.KeepDiscards || s.kept.Len() == 0) && (s.soft || !s.refusing), "snapshot of a queue with other limits")
-	for n := r.count(); n > 0 && !r.bad; n-- {
+	for n := r.Count(); n > 0 && !r.Bad; n-- {
 		r.consumer()
 	}
 	r.roles(active, exclusive)
@@ -311,26 +308,26 @@ func (r *reader) ready(f *flight) {
 
 func (r *reader) levels() (stored uint64) {
 	s := r.s
-	if n := r.uvarint(256); !r.expect(n == uint64(s.highest)+1, "%d levels, not %d", n, s.highest+1) {
+	if n := r.Most(256); !r.expect(n == uint64(s.highest)+1, "%d levels, not %d", n, s.highest+1) {
 		return 0
 	}
 	last := -1
-	for n := r.count(); n > 0 && !r.bad; n-- {
-		i := int(r.uvarint(255))
+	for n := r.Count(); n > 0 && !r.Bad; n-- {
+		i := int(r.Most(255))
 		if !r.expect(last < i && i <= int(s.highest), "level %d behind %d", i, last) {
 			return 0
 		}
 		last = i
 		lv := s.level(i)
-		lv.after, lv.next = r.uvarint(maxPlace), r.uvarint(maxPlace)
+		lv.after, lv.next = r.Most(maxPlace), r.Most(maxPlace)
 		lv.next += lv.after
-		lv.again, lv.stored = r.uvarint(maxPlace), r.uvarint(maxPlace)
+		lv.again, lv.stored = r.Most(maxPlace), r.Most(maxPlace)
 		if !r.expect(lv.stored < lv.next-lv.after && lv.next <= maxPlace && lv.again <= lv.next,
 			"level %d: cursor %d, next place %d, %d ready, redelivered below %d", i, lv.after, lv.next, lv.stored, lv.again) {
 			return 0
 		}
 		stored += lv.stored
-		for n := r.count(); n > 0 && !r.bad; n-- {
+		for n := r.Count(); n > 0 && !r.Bad; n-- {
 			f := r.message()
 			j := len(lv.returned)
 			r.expect(int(f.seq.Level()) == i && (j == 0 || lv.returned[j-1].seq < f.seq), "level %d: %x returned", i, f.seq)
@@ -348,19 +345,19 @@ func (r *reader) levels() (stored uint64) {
 
 // message reads a message, which must lie at or before its level's cursor.
 func (r *reader) message() (f flight) {
-	flags := r.octet()
+	flags := r.Octet()
 	f.seq, f.size, f.redelivered = r.seq+1, r.size, flags&snapRedelivered != 0
 	if flags&snapFollows == 0 {
-		f.seq = r.seq + Seq(r.varint())
+		f.seq = r.seq + Seq(r.Varint())
 	}
 	if flags&snapSameSize == 0 {
-		f.size = r.uint32()
+		f.size = r.U32()
 	}
 	if flags&snapExpires != 0 {
 		f.expiry = r.time()
 	}
 	if flags&snapCounts != 0 {
-		f.acquired, f.failed = r.uint32(), r.uint32()
+		f.acquired, f.failed = r.U32(), r.U32()
 	}
 	i := int(f.seq.Level())
 	r.expect(flags < 32 && i < len(r.s.levels) && 0 < f.seq.place() && f.seq.place() <= r.s.levels[min(i, len(r.s.levels)-1)].after,
@@ -371,7 +368,7 @@ func (r *reader) message() (f flight) {
 
 func (r *reader) delayed() {
 	s := r.s
-	for n := r.count(); n > 0 && !r.bad; n-- {
+	for n := r.Count(); n > 0 && !r.Bad; n-- {
 		x := delayed{due: r.time()}
 		x.flight = r.message()
 		j := len(s.delayed)
@@ -388,29 +385,29 @@ func (r *reader) consumer() {
 	if n := len(s.consumers); n > 0 {
 		c.id = s.consumers[n-1].id
 	}
-	step := ConsumerID(r.uint32())
+	step := ConsumerID(r.U32())
 	c.id += step
-	flags := r.octet()
+	flags := r.Octet()
 	c.noAck, c.getter, c.cancelled, c.blocked, c.gated = flags&1 != 0, flags&2 != 0, flags&4 != 0, flags&8 != 0, flags&16 != 0
-	priority := r.varint()
+	priority := r.Varint()
 	c.priority = int32(priority)
-	c.prefetch, c.window, c.room, c.session = r.uint32(), r.uint32(), r.uint32(), r.uvarint(1<<64-1)
-	c.timeout, c.lastID = r.varint(), r.uvarint(1<<63-1)
+	c.prefetch, c.window, c.room, c.session = r.U32(), r.U32(), r.U32(), r.Uvarint()
+	c.timeout, c.lastID = r.Varint(), r.Most(1<<63-1)
 	if !r.expect(step > 0 && c.id >= step && c.id <= s.lastID && int64(c.priority) == priority && flags < 32 && c.room <= c.window,
 		"consumer %d of %d", c.id, s.lastID) {
 		return
 	}
 	last := DeliveryID(0)
-	for n := r.count(); n > 0 && !r.bad; n-- {
-		x := Range{First: last + r.uvarint(c.lastID-last)}
-		x.Last = x.First + r.uvarint(c.lastID-x.First)
+	for n := r.Count(); n > 0 && !r.Bad; n-- {
+		x := Range{First: last + r.Most(c.lastID-last)}
+		x.Last = x.First + r.Most(c.lastID-x.First)
 		r.expect(x.First > last, "consumer %d is late with %d", c.id, x)
 		c.late = append(c.late, x)
 		last = x.Last
 	}
 	last, at := 0, Time(0)
-	for n := r.count(); n > 0 && !r.bad; n-- {
-		step := r.uvarint(1<<64 - 1)
+	for n := r.Count(); n > 0 && !r.Bad; n-- {
+		step := r.Uvarint()
 		id := last + step>>1
 		if step&1 != 0 {
 			at = r.time()
@@ -457,8 +454,8 @@ func (r *reader) roles(active, exclusive ConsumerID) {
 // line puts the consumers in line.
 func (r *reader) line() {
 	s := r.s
-	for n := r.count(); n > 0 && !r.bad; n-- {
-		id := ConsumerID(r.uint32())
+	for n := r.Count(); n > 0 && !r.Bad; n-- {
+		id := ConsumerID(r.U32())
 		c := s.consumer(id)
 		if !r.expect(c != nil && c.next == nil && s.able(c), "consumer %d stands in line", id) {
 			return

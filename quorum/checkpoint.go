@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/warrenmq/warren/octet"
 	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/storage"
 )
@@ -157,16 +158,16 @@ func (m *machine) common(dst []byte) []byte {
 
 // readCommon is the inverse of common.
 func (m *machine) readCommon(b []byte) (err error) {
-	r := reader{b: b}
-	version := r.octet()
-	m.now, m.lastLog = queue.Time(r.varint()), r.uvarint(maxUint64)
+	r := newReader(b)
+	version := r.Octet()
+	m.now, m.lastLog = queue.Time(r.Varint()), r.Uvarint()
 	if version > 1 {
-		m.leads = leader{r.uvarint(maxUint64), r.uvarint(maxUint64), r.uvarint(maxUint64)}
+		m.leads = leader{r.Uvarint(), r.Uvarint(), r.Uvarint()}
 	}
-	if version == 0 || version > originsRecord || r.bad {
+	if version == 0 || version > originsRecord || r.Bad {
 		return errFormat
 	}
-	m.origins, err = readOrigins(r.b)
+	m.origins, err = readOrigins(r.B)
 	return err
 }
 
@@ -195,7 +196,7 @@ func (m *machine) save(q *replica) savedQueue {
 func (q *replica) record(dst []byte) []byte {
 	dst = binary.AppendUvarint(append(dst, checkpointRecord), uint64(q.log.id))
 	dst = binary.AppendVarint(dst, int64(q.due))
-	dst = append(dst, octetOf(q.more))
+	dst = append(dst, octet.Of(q.more))
 	dst = binary.AppendUvarint(dst, q.taken)
 	dst = binary.AppendUvarint(dst, q.gotTaken)
 	dst = appendConfig(dst, &q.config)
@@ -477,18 +478,18 @@ func (m *machine) place(q *replica) {
 
 // decode makes a queue of what the database has of it.
 func (m *machine) decode(id uint64, value []byte) (*replica, error) {
-	r := reader{b: value}
-	version := r.octet()
-	q := &replica{id: id, log: newSlotLog(r.uvarint(maxUint64), &m.disk, &m.memory)}
-	q.due = queue.Time(r.varint())
-	q.more = r.octet() != 0
-	q.taken, q.gotTaken = r.uvarint(maxUint64), r.uvarint(maxUint64)
+	r := newReader(value)
+	version := r.Octet()
+	q := &replica{id: id, log: newSlotLog(r.Uvarint(), &m.disk, &m.memory)}
+	q.due = queue.Time(r.Varint())
+	q.more = r.Octet() != 0
+	q.taken, q.gotTaken = r.Uvarint(), r.Uvarint()
 	q.config = r.config()
-	if version != checkpointRecord || r.bad {
+	if version != checkpointRecord || r.Bad {
 		return nil, fmt.Errorf("queue %d: %w", id, errFormat)
 	}
 	var err error
-	if q.state, err = queue.RestoreSnapshot(queue.QuorumRules(), q.config, &q.log, r.b); err != nil {
+	if q.state, err = queue.RestoreSnapshot(queue.QuorumRules(), q.config, &q.log, r.B); err != nil {
 		return nil, fmt.Errorf("queue %d: %w", id, err)
 	}
 	return q, nil

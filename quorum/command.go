@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 
+	"github.com/warrenmq/warren/octet"
 	"github.com/warrenmq/warren/queue"
 )
 
@@ -113,19 +115,7 @@ func appendSettle(dst []byte, id uint64, c queue.ConsumerID, o queue.Outcome, id
 	dst = appendCommand(dst, cmdSettle, id)
 	dst = binary.AppendUvarint(dst, uint64(c))
 	dst = append(dst, byte(o))
-	return appendRanges(dst, ids)
-}
-
-// appendRanges appends ascending ranges: their number, and for each how far it lies behind the last one, and its length.
-func appendRanges(dst []byte, rs []queue.Range) []byte {
-	dst = binary.AppendUvarint(dst, uint64(len(rs)))
-	last := uint64(0)
-	for _, r := range rs {
-		dst = binary.AppendUvarint(dst, r.First-last)
-		dst = binary.AppendUvarint(dst, r.Last-r.First)
-		last = r.Last
-	}
-	return dst
+	return queue.AppendRanges(dst, ids)
 }
 
 const (
@@ -138,131 +128,50 @@ const (
 	deleteIfEmpty
 )
 
-// maxConfig is at most how many octets limits take.
-const maxConfig = 96
-
 // appendConfig appends limits, behind their length so that later ones may be added.
 func appendConfig(dst []byte, c *queue.Config) []byte {
-	var b [maxConfig]byte
-	f := b[:0]
-	f = binary.AppendVarint(f, c.TTL)
-	f = binary.AppendVarint(f, c.MaxLength)
-	f = binary.AppendVarint(f, c.MaxBytes)
-	f = append(f, byte(c.Overflow))
-	f = binary.AppendVarint(f, c.DeliveryLimit)
-	f = append(f, octetOf(c.SingleActive)|octetOf(c.KeepDiscards)<<1, byte(c.DelayType))
-	f = binary.AppendVarint(f, c.DelayMin)
-	f = binary.AppendVarint(f, c.DelayMax)
-	f = binary.AppendVarint(f, c.ConsumerTimeout)
-	dst = binary.AppendUvarint(dst, uint64(len(f)))
-	return append(dst, f...)
+	var b [queue.MaxConfig]byte
+	f := queue.AppendConfig(b[:0], c)
+	return append(binary.AppendUvarint(dst, uint64(len(f))), f...)
 }
 
-func octetOf(b bool) byte {
-	if b {
-		return 1
-	}
-	return 0
-}
+// reader takes commands and records apart.
+type reader struct{ octet.Reader }
 
-// reader takes values off b. What is not there or out of range is 0, and makes it bad.
-type reader struct {
-	b   []byte
-	bad bool
-}
-
-func (r *reader) fail() { r.bad, r.b = true, nil }
-
-func (r *reader) octet() byte {
-	if len(r.b) == 0 {
-		r.fail()
-		return 0
-	}
-	v := r.b[0]
-	r.b = r.b[1:]
-	return v
-}
-
-func (r *reader) uvarint(most uint64) uint64 {
-	v, n := binary.Uvarint(r.b)
-	if n <= 0 || v > most {
-		r.fail()
-		return 0
-	}
-	r.b = r.b[n:]
-	return v
-}
-
-func (r *reader) varint() int64 {
-	v, n := binary.Varint(r.b)
-	if n <= 0 {
-		r.fail()
-		return 0
-	}
-	r.b = r.b[n:]
-	return v
-}
-
-func (r *reader) bytes(n uint64) []byte {
-	if n > uint64(len(r.b)) {
-		r.fail()
-		return nil
-	}
-	v := r.b[:n:n]
-	r.b = r.b[n:]
-	return v
-}
-
-func (r *reader) u64() uint64 {
-	if b := r.bytes(8); b != nil {
-		return binary.LittleEndian.Uint64(b)
-	}
-	return 0
-}
-
-const (
-	maxUint32 = 1<<32 - 1
-	maxUint64 = 1<<64 - 1
-)
+func newReader(b []byte) reader { return reader{octet.Reader{B: b}} }
 
 // command takes the next command's kind and queue.
-func (r *reader) command() (kind, uint64) { return kind(r.octet()), r.uvarint(maxUint64) }
+func (r *reader) command() (kind, uint64) { return kind(r.Octet()), r.Uvarint() }
 
 // messages appends the messages of a publish to dst, with Ref.Len set and nothing else of Ref, and returns their bytes.
 func (r *reader) messages(dst []queue.Message) ([]queue.Message, []byte) {
 	total := uint64(0)
-	for n := r.uvarint(uint64(len(r.b))); n > 0 && !r.bad; n-- {
-		m := queue.Message{Flags: queue.Flags(r.octet()), Priority: r.octet(), Size: uint32(r.uvarint(maxUint32)), TTL: r.varint()}
-		m.Ref.Len = uint32(r.uvarint(maxUint32))
+	for n := r.Count(); n > 0 && !r.Bad; n-- {
+		m := queue.Message{Flags: queue.Flags(r.Octet()), Priority: r.Octet(), Size: r.U32(), TTL: r.Varint()}
+		m.Ref.Len = r.U32()
 		total += uint64(m.Ref.Len)
 		dst = append(dst, m)
 	}
-	return dst, r.bytes(total)
+	return dst, r.Take(total)
 }
 
 // ranges appends ranges to dst.
 func (r *reader) ranges(dst []queue.Range) []queue.Range {
 	last := uint64(0)
-	for n := r.uvarint(uint64(len(r.b))); n > 0 && !r.bad; n-- {
-		first := last + r.uvarint(maxUint64-last)
-		last = first + r.uvarint(maxUint64-first)
+	for n := r.Count(); n > 0 && !r.Bad; n-- {
+		first := last + r.Most(math.MaxUint64-last)
+		last = first + r.Most(math.MaxUint64-first)
 		dst = append(dst, queue.Range{First: first, Last: last})
 	}
 	return dst
 }
 
 // config takes limits. What a newer version has added is not understood, and therefore refused.
-func (r *reader) config() (c queue.Config) {
-	f := reader{b: r.bytes(r.uvarint(maxConfig))}
-	c.TTL, c.MaxLength, c.MaxBytes = f.varint(), f.varint(), f.varint()
-	c.Overflow = queue.Overflow(f.octet())
-	c.DeliveryLimit = f.varint()
-	flags := f.octet()
-	c.SingleActive, c.KeepDiscards = flags&1 != 0, flags&2 != 0
-	c.DelayType = queue.DelayType(f.octet())
-	c.DelayMin, c.DelayMax, c.ConsumerTimeout = f.varint(), f.varint(), f.varint()
-	if f.bad || len(f.b) > 0 || flags > 3 || c.Overflow > queue.RejectPublishDLX || c.DelayType > queue.DelayReturned {
-		r.fail()
+func (r *reader) config() queue.Config {
+	f := octet.Reader{B: r.Take(r.Most(queue.MaxConfig))}
+	c := queue.ReadConfig(&f)
+	if f.Bad || len(f.B) > 0 {
+		r.Fail()
 	}
 	return c
 }

@@ -15,8 +15,8 @@ func TestConfigThere(t *testing.T) {
 			DelayMin: 5, DelayMax: 6, ConsumerTimeout: 7, KeepDiscards: true},
 		{TTL: 1<<63 - 1, MaxLength: 1<<63 - 1, MaxBytes: 1<<63 - 1, DeliveryLimit: -1 << 63, DelayMin: 1<<63 - 1, DelayMax: 1<<63 - 1, ConsumerTimeout: 1<<63 - 1},
 	} {
-		r := reader{b: appendConfig(nil, &c)}
-		if got := r.config(); got != c || r.bad || len(r.b) > 0 {
+		r := newReader(appendConfig(nil, &c))
+		if got := r.config(); got != c || r.Bad || len(r.B) > 0 {
 			t.Errorf("%+v became %+v", c, got)
 		}
 	}
@@ -33,7 +33,7 @@ func FuzzEntry(f *testing.F) {
 		append(appendCommand(nil, cmdAttach, 7), 0, 10, 0, 0), appendSettle(nil, 7, 1, queue.Ack, []queue.Range{{First: 1, Last: 2}})))
 	f.Add(entry(1, 1, create(7), append(appendCommand(nil, cmdAttach, 7), 1, 10, 0, 0), append(appendCommand(nil, cmdGet, 7), 1),
 		append(appendCommand(nil, cmdDetach, 7), 1, 1), appendCommand(nil, cmdPurge, 7), append(appendCommand(nil, cmdMayDelete, 7), 3), appendCommand(nil, cmdDelete, 7),
-		appendCommand(nil, cmdTick, 7), appendCommand(nil, cmdContinue, 7), appendRanges(appendCommand(nil, cmdBuried, 7), []queue.Range{{First: 5, Last: 6}})))
+		appendCommand(nil, cmdTick, 7), appendCommand(nil, cmdContinue, 7), queue.AppendRanges(appendCommand(nil, cmdBuried, 7), []queue.Range{{First: 5, Last: 6}})))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var states [2]string
 		var failed [2]bool

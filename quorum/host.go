@@ -138,9 +138,9 @@ func (h *Host) readMembers() (members []uint64, err error) {
 	if v == nil {
 		return []uint64{h.o.Node}, nil
 	}
-	for r := (reader{b: v}); len(r.b) > 0; {
-		members = append(members, r.uvarint(maxUint32))
-		if r.bad {
+	for r := newReader(v); len(r.B) > 0; {
+		members = append(members, uint64(r.U32()))
+		if r.Bad {
 			return nil, fmt.Errorf("%w: %s", errFormat, keyMembers)
 		}
 	}

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -175,7 +176,7 @@ func (l *load) tell(x *loadNode) {
 		for d := range r.state.Held(h.ID) {
 			ids = appendRange(ids, queue.Range{First: d.ID, Last: d.ID})
 		}
-		l.c.Logf("consumer %d of node %d, start %d holds %v, late %v", h.ID, h.Session>>32, h.Session&maxUint32, ids, h.Late)
+		l.c.Logf("consumer %d of node %d, start %d holds %v, late %v", h.ID, h.Session>>32, h.Session&math.MaxUint32, ids, h.Late)
 	}
 	for _, o := range m.origins {
 		l.c.Logf("node %d, start %d: %d", o.node, o.boot, o.last)

@@ -3,6 +3,7 @@ package quorum
 import (
 	"fmt"
 	"log/slog"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -91,7 +92,7 @@ type leader struct{ node, boot, term uint64 }
 func (m *machine) leading() bool { return m.leads.node == m.node && m.leads.boot == m.boot }
 
 // session is what the machine knows a consumer's owner by: the start of a node that it belongs to.
-func session(node, boot uint64) uint64 { return node<<32 | boot&maxUint32 }
+func session(node, boot uint64) uint64 { return node<<32 | boot&math.MaxUint32 }
 
 // Update implements sm.IOnDiskStateMachine. An error ends the process: the entry is of a format that this node does not
 // know, and to pass it over would make this replica differ from the others.
@@ -237,7 +238,7 @@ func (m *machine) resume(r *round, q *replica) {
 func (m *machine) endConsumers(r *round, node, boot uint64) {
 	for _, q := range m.queues {
 		m.fx.Reset()
-		q.state.DownWhere(m.now, func(s uint64) bool { return s>>32 == node && s&maxUint32 <= boot&maxUint32 }, &m.fx)
+		q.state.DownWhere(m.now, func(s uint64) bool { return s>>32 == node && s&math.MaxUint32 <= boot&math.MaxUint32 }, &m.fx)
 		m.carryOut(r, q)
 	}
 }
@@ -270,7 +271,7 @@ func (m *machine) lead(r *round, l leader) {
 
 // run runs the commands of a batch of a node. r is nil where nothing is carried out.
 func (m *machine) run(r *round, a *answer, commands []byte, node, boot uint64) error {
-	in := reader{b: commands}
+	in := newReader(commands)
 	var ordinal, publish uint32
 	result := func(x result) {
 		x.ordinal = ordinal
@@ -280,7 +281,7 @@ func (m *machine) run(r *round, a *answer, commands []byte, node, boot uint64) e
 			r.ops = append(r.ops, op{kind: opResult, from: len(a.results) - 1})
 		}
 	}
-	for len(in.b) > 0 {
+	for len(in.B) > 0 {
 		k, id := in.command()
 		q := m.queues[id]
 		m.fx.Reset()
@@ -290,7 +291,7 @@ func (m *machine) run(r *round, a *answer, commands []byte, node, boot uint64) e
 		case cmdPublish:
 			var bytes []byte
 			m.messages, bytes = in.messages(m.messages[:0])
-			if in.bad {
+			if in.Bad {
 				break
 			}
 			publish++
@@ -301,19 +302,19 @@ func (m *machine) run(r *round, a *answer, commands []byte, node, boot uint64) e
 			q.state.Publish(m.now, m.messages, &m.fx)
 			m.refused(a, publish-1)
 		case cmdSettle:
-			c, o := queue.ConsumerID(in.uvarint(maxUint32)), queue.Outcome(in.octet())
+			c, o := queue.ConsumerID(in.U32()), queue.Outcome(in.Octet())
 			if m.ranges = in.ranges(m.ranges[:0]); o > outcomeGot {
-				in.fail()
+				in.Fail()
 			}
-			if !in.bad && q != nil && (!sabotageForget || m.live) {
+			if !in.Bad && q != nil && (!sabotageForget || m.live) {
 				q.settle(m.now, c, m.ranges, o, &m.fx)
 			}
 		case cmdCreate, cmdDeclare:
-			if in.octet() != rulesVersion {
-				in.fail()
+			if in.Octet() != rulesVersion {
+				in.Fail()
 			}
 			config := in.config()
-			if in.bad {
+			if in.Bad {
 				break
 			}
 			if q == nil {
@@ -331,23 +332,23 @@ func (m *machine) run(r *round, a *answer, commands []byte, node, boot uint64) e
 			q.config = config
 			q.state.Configure(m.now, config, &m.fx)
 		case cmdAttach:
-			flags, prefetch, priority, timeout := in.octet(), in.uvarint(maxUint32), in.varint(), in.varint()
+			flags, prefetch, priority, timeout := in.Octet(), in.U32(), in.Varint(), in.Varint()
 			switch {
-			case in.bad:
+			case in.Bad:
 			case q == nil:
 				result(resultOf(queue.ErrDeleted))
 			default:
 				c, err := q.state.Attach(m.now, queue.ConsumerSpec{
 					Session: session(node, boot), Getter: flags&attachGetter != 0, Exclusive: flags&attachExclusive != 0,
-					Prefetch: uint32(prefetch), Priority: int32(priority), Timeout: timeout,
+					Prefetch: prefetch, Priority: int32(priority), Timeout: timeout,
 				}, &m.fx)
 				x := resultOf(err)
 				x.count = uint64(c)
 				result(x)
 			}
 		case cmdDetach:
-			c, how := queue.ConsumerID(in.uvarint(maxUint32)), queue.Detachment(in.octet())
-			if in.bad {
+			c, how := queue.ConsumerID(in.U32()), queue.Detachment(in.Octet())
+			if in.Bad {
 				break
 			}
 			if q != nil {
@@ -358,8 +359,8 @@ func (m *machine) run(r *round, a *answer, commands []byte, node, boot uint64) e
 			result(resultOf(nil))
 			continue
 		case cmdGet:
-			c := queue.ConsumerID(in.uvarint(maxUint32))
-			if in.bad {
+			c := queue.ConsumerID(in.U32())
+			if in.Bad {
 				break
 			}
 			result(m.get(r, q, c))
@@ -372,8 +373,8 @@ func (m *machine) run(r *round, a *answer, commands []byte, node, boot uint64) e
 			y.count = x
 			result(y)
 		case cmdMayDelete:
-			flags := in.octet()
-			if in.bad {
+			flags := in.Octet()
+			if in.Bad {
 				break
 			}
 			n, err := mayDelete(q, flags)
@@ -398,7 +399,7 @@ func (m *machine) run(r *round, a *answer, commands []byte, node, boot uint64) e
 			}
 		case cmdBuried:
 			m.ranges = in.ranges(m.ranges[:0])
-			if !in.bad && q != nil {
+			if !in.Bad && q != nil {
 				m.seqs = m.seqs[:0]
 				for _, x := range m.ranges {
 					m.seqs = append(m.seqs, queue.SeqRange{First: queue.Seq(x.First), Last: queue.Seq(x.Last)})
@@ -406,15 +407,15 @@ func (m *machine) run(r *round, a *answer, commands []byte, node, boot uint64) e
 				q.state.Buried(m.now, m.seqs, &m.fx)
 			}
 		case cmdLead:
-			term := in.uvarint(maxUint64)
-			if in.bad {
+			term := in.Uvarint()
+			if in.Bad {
 				break
 			}
 			m.lead(r, leader{node, boot, term})
 			continue
 		case cmdDown:
-			n, b := in.uvarint(maxUint64), in.uvarint(maxUint64)
-			if in.bad {
+			n, b := in.Uvarint(), in.Uvarint()
+			if in.Bad {
 				break
 			}
 			if node == m.leads.node && boot == m.leads.boot { // one who was cut off took all others for dead
@@ -424,7 +425,7 @@ func (m *machine) run(r *round, a *answer, commands []byte, node, boot uint64) e
 		default:
 			return fmt.Errorf("%w: a command of kind %d", errFormat, k)
 		}
-		if in.bad {
+		if in.Bad {
 			return fmt.Errorf("%w: a command of kind %d makes no sense", errFormat, k)
 		}
 		if q != nil {

@@ -13,6 +13,7 @@ import (
 
 	"encoding/binary"
 
+	"github.com/warrenmq/warren/octet"
 	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/storage"
 	"github.com/warrenmq/warren/test/seeds"
@@ -319,7 +320,7 @@ func (m *slotModel) command(b []byte, e *expectation) []byte {
 			}
 			q.consumers[queue.ConsumerID(r.count)] = &modelConsumer{getter: getter, held: map[queue.DeliveryID]uint64{}}
 		})
-		b = append(appendCommand(b, cmdAttach, id), octetOf(getter))
+		b = append(appendCommand(b, cmdAttach, id), octet.Of(getter))
 		b = binary.AppendUvarint(b, uint64(m.rng.IntN(20)))
 		b = binary.AppendVarint(b, int64(m.rng.IntN(3)))
 		return binary.AppendVarint(b, 0)
@@ -399,7 +400,7 @@ func (m *slotModel) command(b []byte, e *expectation) []byte {
 			seqs = append(seqs, queue.Range{First: uint64(d.First), Last: uint64(d.Last)})
 		}
 		slices.SortFunc(seqs, func(a, b queue.Range) int { return int(int64(a.First) - int64(b.First)) })
-		return appendRanges(appendCommand(b, cmdBuried, id), seqs)
+		return queue.AppendRanges(appendCommand(b, cmdBuried, id), seqs)
 	default:
 		return appendCommand(b, cmdTick, id)
 	}

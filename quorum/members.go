@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -114,7 +115,7 @@ func (h *Host) SlotCount() int {
 // others; 0 is its own. The Raft engine is opened if it is not, and the replicas of a node that was alone go on with the
 // timings that several members need. A node that has slots or an engine keeps its number and its ClusterID.
 func (h *Host) Cluster(node, clusterID uint64) error {
-	if node == 0 || node > maxUint32 {
+	if node == 0 || node > math.MaxUint32 {
 		return fmt.Errorf("quorum: %d is no number of a member", node)
 	}
 	h.mu.Lock()

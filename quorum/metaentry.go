@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	sm "github.com/lni/dragonboat/v4/statemachine"
+
+	"github.com/warrenmq/warren/octet"
 )
 
 // An entry is a batch of commands of one member:
@@ -40,14 +42,11 @@ func readMetaEntry(b []byte) (h metaHeader, commands [][]byte, err error) {
 	}
 	field := func(i int) uint64 { return binary.LittleEndian.Uint64(b[1+8*i:]) }
 	h = metaHeader{field(0), field(1), field(2)}
-	for b = b[metaHeaderLen:]; len(b) > 0; {
-		n, size := binary.Uvarint(b)
-		if size <= 0 || n > uint64(len(b)-size) {
+	for r := (octet.Reader{B: b[metaHeaderLen:]}); len(r.B) > 0; {
+		commands = append(commands, r.Take(r.Uvarint()))
+		if r.Bad {
 			return h, nil, fmt.Errorf("%w: an entry that ends in a command", errFormat)
 		}
-		end := size + int(n)
-		commands = append(commands, b[size:end:end])
-		b = b[end:]
 	}
 	return h, commands, nil
 }
@@ -99,16 +98,11 @@ func readMetaOrigins(b []byte) (os metaOrigins, err error) {
 	if b[0] != metaVersion {
 		return nil, fmt.Errorf("%w: numbering of version %d, and this node knows %d", errFormat, b[0], metaVersion)
 	}
-	for b = b[1:]; len(b) > 0; {
-		var o metaOrigin
-		for _, v := range [...]*uint64{&o.node, &o.boot, &o.last} {
-			n, size := binary.Uvarint(b)
-			if size <= 0 {
-				return nil, fmt.Errorf("%w: numbering", errFormat)
-			}
-			*v, b = n, b[size:]
+	for r := (octet.Reader{B: b[1:]}); len(r.B) > 0; {
+		os = append(os, metaOrigin{r.Uvarint(), r.Uvarint(), r.Uvarint()})
+		if r.Bad {
+			return nil, fmt.Errorf("%w: numbering", errFormat)
 		}
-		os = append(os, o)
 	}
 	return os, nil
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/warrenmq/warren/octet"
 	"github.com/warrenmq/warren/queue"
 )
 
@@ -121,7 +122,7 @@ func (a *answer) append(dst []byte) []byte {
 		if d := &r.got; d.Seq != 0 {
 			dst = binary.AppendUvarint(dst, d.ID)
 			dst = binary.AppendUvarint(dst, uint64(d.Consumer))
-			dst = append(dst, octetOf(d.Redelivered))
+			dst = append(dst, octet.Of(d.Redelivered))
 			dst = binary.AppendUvarint(dst, uint64(d.Acquired))
 			dst = binary.AppendUvarint(dst, uint64(d.Failed))
 		}
@@ -136,38 +137,38 @@ func (a *answer) append(dst []byte) []byte {
 
 // readOrigins is the inverse of append.
 func readOrigins(b []byte) (os origins, err error) {
-	r := reader{b: b}
-	for n := r.uvarint(uint64(len(b))); n > 0 && !r.bad; n-- {
-		o := &origin{node: r.uvarint(maxUint64), boot: r.uvarint(maxUint64), last: r.uvarint(maxUint64)}
-		for k := r.uvarint(uint64(len(b))); k > 0 && !r.bad; k-- {
+	r := newReader(b)
+	for n := r.Count(); n > 0 && !r.Bad; n-- {
+		o := &origin{node: r.Uvarint(), boot: r.Uvarint(), last: r.Uvarint()}
+		for k := r.Count(); k > 0 && !r.Bad; k-- {
 			o.answers = append(o.answers, r.answer())
 		}
 		os = append(os, o)
 	}
-	if r.bad || len(r.b) > 0 {
+	if r.Bad || len(r.B) > 0 {
 		return nil, fmt.Errorf("%w: origins", errFormat)
 	}
 	return os, nil
 }
 
 func (r *reader) answer() (a answer) {
-	a.number = r.uvarint(maxUint64)
-	for n := r.uvarint(uint64(len(r.b))); n > 0 && !r.bad; n-- {
-		x := result{ordinal: uint32(r.uvarint(maxUint32)), code: code(r.octet()), count: r.uvarint(maxUint64)}
+	a.number = r.Uvarint()
+	for n := r.Count(); n > 0 && !r.Bad; n-- {
+		x := result{ordinal: r.U32(), code: code(r.Octet()), count: r.Uvarint()}
 		if x.code > codeNotEmpty {
-			r.fail()
+			r.Fail()
 		}
-		if x.got.Seq = queue.Seq(r.uvarint(maxUint64)); x.got.Seq != 0 {
+		if x.got.Seq = queue.Seq(r.Uvarint()); x.got.Seq != 0 {
 			d := &x.got
 			d.Direct = -1
-			d.ID, d.Consumer = r.uvarint(maxUint64), queue.ConsumerID(r.uvarint(maxUint32))
-			d.Redelivered = r.octet() != 0
-			d.Acquired, d.Failed = uint32(r.uvarint(maxUint32)), uint32(r.uvarint(maxUint32))
+			d.ID, d.Consumer = r.Uvarint(), queue.ConsumerID(r.U32())
+			d.Redelivered = r.Octet() != 0
+			d.Acquired, d.Failed = r.U32(), r.U32()
 		}
 		a.results = append(a.results, x)
 	}
-	for n := r.uvarint(uint64(len(r.b))); n > 0 && !r.bad; n-- {
-		a.refused = append(a.refused, refusal{uint32(r.uvarint(maxUint32)), uint32(r.uvarint(maxUint32))})
+	for n := r.Count(); n > 0 && !r.Bad; n-- {
+		a.refused = append(a.refused, refusal{r.U32(), r.U32()})
 	}
 	return a
 }

@@ -67,7 +67,7 @@ func (p *parcel) arrived(seq queue.Seq) {
 	p.mu.Unlock()
 	q := p.queue
 	q.slot.proposer.add(func(b *batch) {
-		b.buf = appendRanges(appendCommand(b.buf, cmdBuried, q.id), []queue.Range{{First: uint64(seq), Last: uint64(seq)}})
+		b.buf = queue.AppendRanges(appendCommand(b.buf, cmdBuried, q.id), []queue.Range{{First: uint64(seq), Last: uint64(seq)}})
 	})
 }
 

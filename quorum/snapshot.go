@@ -382,39 +382,39 @@ func (x *received) read(from io.Reader, stop <-chan struct{}) (map[uint64]*repli
 		if err != nil {
 			return nil, err
 		}
-		r := reader{b: payload}
+		r := newReader(payload)
 		switch kind {
 		case frameSlot:
-			x.index = r.u64()
-			x.common = slices.Clone(r.b)
+			x.index = r.U64()
+			x.common = slices.Clone(r.B)
 			var check machine
 			if err := check.readCommon(x.common); err != nil {
 				return nil, err
 			}
 			continue
 		case frameQueue:
-			id := r.uvarint(maxUint64)
-			q, err := x.m.decode(id, r.b)
+			id := r.Uvarint()
+			q, err := x.m.decode(id, r.B)
 			if err != nil {
 				return nil, err
 			}
 			queues[id] = q
-			x.ids, x.records = append(x.ids, id), append(x.records, slices.Clone(r.b))
+			x.ids, x.records = append(x.ids, id), append(x.records, slices.Clone(r.B))
 			continue
 		case frameMessages:
 			if err := x.add(&r); err != nil {
 				return nil, err
 			}
 		case frameEnd:
-			n, messages := r.uvarint(maxUint64), r.uvarint(maxUint64)
-			if r.bad || x.common == nil || n != uint64(len(queues)) || messages != x.messages {
+			n, messages := r.Uvarint(), r.Uvarint()
+			if r.Bad || x.common == nil || n != uint64(len(queues)) || messages != x.messages {
 				return nil, fmt.Errorf("%w: a snapshot of %d queues and %d messages has %d and %d", errFormat, n, messages, len(queues), x.messages)
 			}
 			return queues, x.endRun()
 		default:
 			return nil, fmt.Errorf("%w: a frame of kind %d", errFormat, kind)
 		}
-		if r.bad {
+		if r.Bad {
 			return nil, fmt.Errorf("%w: a frame of kind %d makes no sense", errFormat, kind)
 		}
 	}
@@ -442,11 +442,11 @@ func (x *received) frame(from io.Reader) (kind byte, payload []byte, err error) 
 
 // add adds messages to the run that is being written.
 func (x *received) add(r *reader) error {
-	log := storage.LogID(r.uvarint(maxUint64))
-	for len(r.b) > 0 {
-		rec := storage.Record{Seq: r.uvarint(maxUint64), Expiry: int64(r.uvarint(1<<63 - 1)), Size: uint32(r.uvarint(maxUint32)), Flags: r.octet(), Priority: r.octet()}
-		rec.Bytes = r.bytes(r.uvarint(maxUint32))
-		if r.bad {
+	log := storage.LogID(r.Uvarint())
+	for len(r.B) > 0 {
+		rec := storage.Record{Seq: r.Uvarint(), Expiry: int64(r.Most(1<<63 - 1)), Size: r.U32(), Flags: r.Octet(), Priority: r.Octet()}
+		rec.Bytes = r.Take(uint64(r.U32()))
+		if r.Bad {
 			return nil
 		}
 		if x.writer != nil && x.writer.Size() > runOctets {

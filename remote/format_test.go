@@ -24,24 +24,24 @@ func TestFormats(t *testing.T) {
 		{"command", appendCommand(nil, cmdPurge, ID{Scope: 2, Number: 300}), "0702ac02"},
 		{"report", appendReport(nil, repPurged, 1<<40), "06808080808020"},
 		{"delivery", appendOffered(nil, &offered, 1), "ac02030201010504c0a9071d"},
-		{"ranges", appendRanges(nil, ranges), "020500a702d4fdffffffffffff3f"},
-		{"limits", appendConfig(nil, &limits), "d00f01808080808040022803030ab00980dddb01"},
+		{"ranges", queue.AppendRanges(nil, ranges), "020500a702d4fdffffffffffff3f"},
+		{"limits", queue.AppendConfig(nil, &limits), "d00f01808080808040022803030ab00980dddb01"},
 		{"counts", appendStats(nil, &stats, 300), "01c80100000000000000000000000000000000000003ac02"},
 	} {
 		if got := fmt.Sprintf("%x", x.got); got != x.want {
 			t.Errorf("%s: %s, want %s", x.what, got, x.want)
 		}
 	}
-	r := reader{b: appendOffered(nil, &offered, 1)}
-	if got := r.offered(1); r.bad || len(r.b) > 0 || got != offered {
+	r := newReader(appendOffered(nil, &offered, 1))
+	if got := r.offered(1); r.Bad || len(r.B) > 0 || got != offered {
 		t.Errorf("%+v", got)
 	}
-	r = reader{b: appendConfig(nil, &limits)}
-	if got := r.config(); r.bad || len(r.b) > 0 || got != limits {
+	r = newReader(queue.AppendConfig(nil, &limits))
+	if got := queue.ReadConfig(&r.Reader); r.Bad || len(r.B) > 0 || got != limits {
 		t.Errorf("%+v", got)
 	}
-	r = reader{b: appendRanges(nil, ranges)}
-	if got := r.ranges(nil); r.bad || len(r.b) > 0 || !reflect.DeepEqual(got, ranges) {
+	r = newReader(queue.AppendRanges(nil, ranges))
+	if got := r.ranges(nil); r.Bad || len(r.B) > 0 || !reflect.DeepEqual(got, ranges) {
 		t.Errorf("%+v", got)
 	}
 }

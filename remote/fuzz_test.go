@@ -47,10 +47,10 @@ func commandSeeds() (all [][]byte) {
 		u(append(u(append(append(u(u(appendCommand(nil, cmdAttach, id), 5), 0), 10), 0), 0), 0), 1),
 		append(u(u(appendCommand(nil, cmdDetach, id), 9), 5), 1),
 		u(u(u(appendCommand(nil, cmdReady, id), 5), 1), 100),
-		appendRanges(append(u(appendCommand(nil, cmdSettle, id), 5), byte(queue.Return)), []queue.Range{{First: 1, Last: 1}}),
+		queue.AppendRanges(append(u(appendCommand(nil, cmdSettle, id), 5), byte(queue.Return)), []queue.Range{{First: 1, Last: 1}}),
 		append(u(u(appendCommand(nil, cmdGet, id), 9), 5), 1),
 		u(appendCommand(nil, cmdPurge, id), 9),
-		appendConfig(appendCommand(nil, cmdConfigure, id), &limits),
+		queue.AppendConfig(appendCommand(nil, cmdConfigure, id), &limits),
 		append(u(appendCommand(nil, cmdDelete, id), 9), 2),
 		appendCommand(nil, cmdForget, id),
 		u(appendCommand(nil, cmdStats, id), 9),
@@ -103,7 +103,7 @@ func FuzzReports(f *testing.F) {
 	o := queue.Offered{ID: 1, Redelivered: true, Acquired: 2, Message: queue.Message{Size: 3, TTL: -1}}
 	o.Message.Ref.Len = 30
 	for _, b := range [][]byte{
-		appendRanges([]byte{byte(repSettled), 1}, []queue.Range{{First: 1, Last: 2}}),
+		queue.AppendRanges([]byte{byte(repSettled), 1}, []queue.Range{{First: 1, Last: 2}}),
 		append(appendReport(nil, repAttached, 1), 0),
 		append(appendReport(nil, repAttached, 2), 1),
 		appendReport(nil, repDetached, 1),

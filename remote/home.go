@@ -3,6 +3,7 @@ package remote
 import (
 	"encoding/binary"
 
+	"github.com/warrenmq/warren/octet"
 	"github.com/warrenmq/warren/queue"
 )
 
@@ -146,21 +147,21 @@ func (h *home) anew() {
 
 // receive does what commands say. It returns false if they cannot be read.
 func (h *home) receive(boot uint64, body []byte) bool {
-	r := reader{b: body}
-	epoch := r.uvarint()
-	if r.bad {
+	r := newReader(body)
+	epoch := r.Uvarint()
+	if r.Bad {
 		return false
 	}
 	s := h.begin(boot, epoch)
 	if s == nil {
 		return true
 	}
-	for len(r.b) > 0 && !r.bad {
+	for len(r.B) > 0 && !r.Bad {
 		h.command(s, &r, &h.wakes)
 	}
 	h.wakes.Flush()
 	h.flush()
-	return !r.bad
+	return !r.Bad
 }
 
 // write adds a report, unless the session has ended. Whoever calls it flushes, or has no Wake.
@@ -180,7 +181,7 @@ func (s *session) put(encode func(dst []byte) []byte) {
 }
 
 func (h *home) command(s *session, r *reader, w *queue.Wake) {
-	c, id := command(r.octet()), r.id()
+	c, id := command(r.Octet()), r.id()
 	switch c {
 	case cmdPublish:
 		h.publish(s, id, r, w)
@@ -189,25 +190,25 @@ func (h *home) command(s *session, r *reader, w *queue.Wake) {
 	case cmdDetach:
 		h.detach(s, r, w)
 	case cmdReady:
-		handle, passed, octets := r.u32(), r.u32(), r.u32()
-		if k := s.consumer(handle); k != nil && !r.bad && k.took(int(passed), int(octets)) {
+		handle, passed, octets := r.U32(), r.U32(), r.U32()
+		if k := s.consumer(handle); k != nil && !r.Bad && k.took(int(passed), int(octets)) {
 			k.queue.Ready(k.local, w)
 		}
 	case cmdSettle:
-		handle, o := r.u32(), queue.Outcome(r.below(byte(queue.DiscardFailed)+1))
+		handle, o := r.U32(), queue.Outcome(r.Below(byte(queue.DiscardFailed)+1))
 		h.ranges = r.ranges(h.ranges[:0])
-		if k := s.consumer(handle); k != nil && !r.bad {
+		if k := s.consumer(handle); k != nil && !r.Bad {
 			k.settled(h.ranges)
 			k.queue.Settle(k.local, h.ranges, o, w)
 		}
 	case cmdGet:
-		ask, handle, noAck := r.u32(), r.u32(), r.below(2) == 1
-		if !r.bad {
+		ask, handle, noAck := r.U32(), r.U32(), r.Below(2) == 1
+		if !r.Bad {
 			h.get(s, ask, s.consumer(handle), noAck, w)
 		}
 	case cmdPurge:
-		ask := r.u32()
-		if r.bad {
+		ask := r.U32()
+		if r.Bad {
 			return
 		}
 		done := func(n uint64) {
@@ -219,16 +220,16 @@ func (h *home) command(s *session, r *reader, w *queue.Wake) {
 			done(0)
 		}
 	case cmdConfigure:
-		config := r.config()
-		if r.bad {
+		config := queue.ReadConfig(&r.Reader)
+		if r.Bad {
 			return
 		}
 		if q := h.host.o.Find(id); q != nil {
 			q.Configure(config, w)
 		}
 	case cmdDelete:
-		ask, flags := r.u32(), r.below(deleteFlags)
-		if r.bad {
+		ask, flags := r.U32(), r.Below(deleteFlags)
+		if r.Bad {
 			return
 		}
 		done := func(n uint64, err error) {
@@ -242,26 +243,26 @@ func (h *home) command(s *session, r *reader, w *queue.Wake) {
 			done(0, queue.ErrDeleted)
 		}
 	case cmdForget:
-		if r.bad {
+		if r.Bad {
 			return
 		}
 		if q := h.host.o.Find(id); q != nil {
 			q.Forget(w)
 		}
 	case cmdStats:
-		ask := r.u32()
-		if !r.bad {
+		ask := r.U32()
+		if !r.Bad {
 			s.tell(uint64(ask), id, h.host.o.Find(id))
 		}
 	case cmdWatch:
-		if r.bad {
+		if r.Bad {
 			return
 		}
 		if q := h.host.o.Find(id); q != nil {
 			s.watch(id, q)
 		}
 	default:
-		r.fail()
+		r.Fail()
 	}
 }
 
@@ -276,16 +277,16 @@ func (s *session) consumer(handle uint32) *served {
 }
 
 func (h *home) publish(s *session, id ID, r *reader, w *queue.Wake) {
-	first := r.most(1<<63 - 1)
+	first := r.Most(1<<63 - 1)
 	ms, octets := h.messages[:0], uint64(0)
-	for n := r.count(); n > 0 && !r.bad; n-- {
+	for n := r.Count(); n > 0 && !r.Bad; n-- {
 		m := r.meta()
 		octets += uint64(m.Ref.Len)
 		ms = append(ms, m)
 	}
 	h.messages = ms
-	body := r.bytes(octets)
-	if r.bad || len(ms) == 0 {
+	body := r.Take(octets)
+	if r.Bad || len(ms) == 0 {
 		return
 	}
 	b := &h.batch
@@ -344,31 +345,31 @@ func (s *session) Settled(ranges []queue.Range, ok bool, w *queue.Wake) {
 	defer h.mu.Unlock()
 	if !s.ended {
 		before := len(h.text.list)
-		h.text.list = appendRanges(append(h.text.list, byte(repSettled), octetOf(ok)), ranges)
+		h.text.list = queue.AppendRanges(append(h.text.list, byte(repSettled), octet.Of(ok)), ranges)
 		h.wrote(before)
 		h.wake(w)
 	}
 }
 
 func (h *home) attach(s *session, id ID, r *reader, w *queue.Wake) {
-	handle, flags := r.u32(), r.below(attachFlags)
+	handle, flags := r.U32(), r.Below(attachFlags)
 	spec := queue.ConsumerSpec{NoAck: flags&attachNoAck != 0, Exclusive: flags&attachExclusive != 0, Getter: flags&attachGetter != 0}
-	spec.Prefetch, spec.Priority = r.u32(), int32(r.varint())
-	window := r.most(1 << 30)
-	spec.Timeout, spec.Session = r.varint(), r.uvarint()
-	if r.bad {
+	spec.Prefetch, spec.Priority = r.U32(), int32(r.Varint())
+	window := r.Most(1 << 30)
+	spec.Timeout, spec.Session = r.Varint(), r.Uvarint()
+	if r.Bad {
 		return
 	}
 	k := &served{session: s, handle: handle, noAck: spec.NoAck, window: windowOf(int(window))}
 	spec.Window = uint32(window)
 	h.mu.Lock()
 	if s.consumers[handle] != nil {
-		r.fail()
+		r.Fail()
 	} else if !s.ended {
 		s.consumers[handle] = k
 	}
 	h.mu.Unlock()
-	if r.bad {
+	if r.Bad {
 		return
 	}
 	done := func(local queue.ConsumerID, err error) {
@@ -391,8 +392,8 @@ func (h *home) attach(s *session, id ID, r *reader, w *queue.Wake) {
 }
 
 func (h *home) detach(s *session, r *reader, w *queue.Wake) {
-	ask, handle, how := r.u32(), r.u32(), queue.Detachment(r.below(byte(queue.Remove)+1))
-	if r.bad {
+	ask, handle, how := r.U32(), r.U32(), queue.Detachment(r.Below(byte(queue.Remove)+1))
+	if r.Bad {
 		return
 	}
 	answer := func(dst []byte) []byte { return appendReport(dst, repDetached, uint64(ask)) }
@@ -438,7 +439,7 @@ func (h *home) get(s *session, ask uint32, k *served, noAck bool, w *queue.Wake)
 		}
 		s.put(func(dst []byte) []byte {
 			dst = binary.AppendUvarint(appendReport(dst, repGot, uint64(ask)), ready)
-			dst = append(dst, octetOf(ok))
+			dst = append(dst, octet.Of(ok))
 			if ok {
 				dst = appendOffered(dst, &o, 0)
 			}

@@ -167,21 +167,21 @@ func (l *lane) crowd(on bool) {
 
 // ended is told that the home has ended the epoch.
 func (l *lane) ended(body []byte) bool {
-	r := reader{b: body}
-	epoch := r.uvarint()
+	r := newReader(body)
+	epoch := r.Uvarint()
 	l.mu.Lock()
 	current := epoch == l.epoch
 	l.mu.Unlock()
-	if current && !r.bad {
+	if current && !r.Bad {
 		l.end(false)
 	}
-	return !r.bad
+	return !r.Bad
 }
 
 // receive does what reports say. It returns false if they cannot be read.
 func (l *lane) receive(body []byte) bool {
-	r := reader{b: body}
-	epoch := r.uvarint()
+	r := newReader(body)
+	epoch := r.Uvarint()
 	l.mu.Lock()
 	current := epoch == l.epoch && !l.broken
 	if current {
@@ -189,25 +189,25 @@ func (l *lane) receive(body []byte) bool {
 	}
 	l.mu.Unlock()
 	if !current {
-		return !r.bad
+		return !r.Bad
 	}
-	for len(r.b) > 0 && !r.bad {
+	for len(r.B) > 0 && !r.Bad {
 		l.report(&r, &l.wakes)
 	}
 	l.wakes.Flush()
 	l.peer.press()
-	return !r.bad
+	return !r.Bad
 }
 
 func (l *lane) report(r *reader, w *queue.Wake) {
-	switch report(r.octet()) {
+	switch report(r.Octet()) {
 	case repSettled:
 		l.settled(r, w)
 	case repDeliver:
 		l.deliver(r, w)
 	case repAttached:
-		handle, err := r.u32(), r.err()
-		if !r.bad {
+		handle, err := r.U32(), r.err()
+		if !r.Bad {
 			l.attached(handle, err)
 		}
 	case repDetached:
@@ -215,12 +215,12 @@ func (l *lane) report(r *reader, w *queue.Wake) {
 	case repGot:
 		l.got(r)
 	case repPurged:
-		a, n := l.answer(r, repPurged), r.uvarint()
+		a, n := l.answer(r, repPurged), r.Uvarint()
 		if a.purged != nil {
 			a.purged(n)
 		}
 	case repDeleted:
-		a, n, err := l.answer(r, repDeleted), r.uvarint(), r.err()
+		a, n, err := l.answer(r, repDeleted), r.Uvarint(), r.err()
 		if a.deleted != nil {
 			a.deleted(n, err)
 		}
@@ -229,23 +229,23 @@ func (l *lane) report(r *reader, w *queue.Wake) {
 		l.mu.Lock()
 		q := l.queues[id]
 		l.mu.Unlock()
-		if q != nil && err == nil && !r.bad {
+		if q != nil && err == nil && !r.Bad {
 			q.told(s)
 		}
 		if a.stats != nil {
 			a.stats(s, err)
 		}
 	case repCancelled:
-		if c := l.take(r.u32()); c != nil {
+		if c := l.take(r.U32()); c != nil {
 			c.cancelled(w)
 		}
 	case repTimedOut:
-		if c := l.consumer(r.u32()); c != nil {
+		if c := l.consumer(r.U32()); c != nil {
 			c.out.TimedOut(w)
 		}
 	case repActivity:
-		c, active := l.consumer(r.u32()), r.below(2) == 1
-		if c != nil && !r.bad {
+		c, active := l.consumer(r.U32()), r.Below(2) == 1
+		if c != nil && !r.Bad {
 			c.mu.Lock()
 			if !c.gone {
 				c.out.Activity(active)
@@ -261,25 +261,25 @@ func (l *lane) report(r *reader, w *queue.Wake) {
 			q.pressed.Store(int64(l.host.o.Clock.Now()) + pressedFor)
 		}
 	case repFull:
-		on := r.below(2) == 1
+		on := r.Below(2) == 1
 		l.mu.Lock()
-		if !r.bad && l.up {
+		if !r.Bad && l.up {
 			l.crowd(on)
 		}
 		l.mu.Unlock()
 	default:
-		r.fail()
+		r.Fail()
 	}
 }
 
 // answer takes the number of a question that is answered by such a report and finds it, once.
 func (l *lane) answer(r *reader, by report) ask {
-	n := r.u32()
+	n := r.U32()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a, asked := l.asks[n]
 	if asked && a.answer != by {
-		r.fail()
+		r.Fail()
 		return ask{}
 	}
 	delete(l.asks, n)
@@ -310,16 +310,16 @@ func (l *lane) take(handle uint32) *consumer {
 
 // settled tells the channels what became of their publishes.
 func (l *lane) settled(r *reader, w *queue.Wake) {
-	ok := r.below(2) == 1
+	ok := r.Below(2) == 1
 	l.ranges = r.ranges(l.ranges[:0])
-	if r.bad {
+	if r.Bad {
 		return
 	}
 	heard := l.heard[:0]
 	l.mu.Lock()
 	for _, s := range l.ranges {
 		if s.Last >= l.firstOpen+uint64(l.open.len()) {
-			r.fail()
+			r.Fail()
 			break
 		}
 		for n := max(s.First, l.firstOpen); n <= s.Last; n++ {
@@ -357,17 +357,17 @@ func (l *lane) noneHeard() heard { return heard{ranges: make([]queue.Range, 0, 4
 
 // deliver gives deliveries to their consumer.
 func (l *lane) deliver(r *reader, w *queue.Wake) {
-	c := l.consumer(r.u32())
+	c := l.consumer(r.U32())
 	ds, octets, last := l.offereds[:0], uint64(0), uint64(0)
-	for n := r.count(); n > 0 && !r.bad; n-- {
+	for n := r.Count(); n > 0 && !r.Bad; n-- {
 		o := r.offered(last)
 		last = o.ID
 		octets += uint64(o.Message.Ref.Len)
 		ds = append(ds, o)
 	}
 	l.offereds = ds
-	b := r.bytes(octets)
-	if r.bad || c == nil || len(ds) == 0 {
+	b := r.Take(octets)
+	if r.Bad || c == nil || len(ds) == 0 {
 		return
 	}
 	place(l.pool, ds, messageOf, b)
@@ -433,7 +433,7 @@ func (l *lane) detached(a ask, w *queue.Wake) {
 }
 
 func (l *lane) got(r *reader) {
-	a, left, ok := l.answer(r, repGot), r.uvarint(), r.below(2) == 1
+	a, left, ok := l.answer(r, repGot), r.Uvarint(), r.Below(2) == 1
 	if !ok {
 		if a.got != nil {
 			a.got(queue.Offered{}, 0, false)
@@ -441,11 +441,11 @@ func (l *lane) got(r *reader) {
 		return
 	}
 	o := r.offered(0)
-	b := r.bytes(uint64(o.Message.Ref.Len))
+	b := r.Take(uint64(o.Message.Ref.Len))
 	if a.got == nil {
 		return
 	}
-	if r.bad {
+	if r.Bad {
 		a.got(queue.Offered{}, 0, false)
 		return
 	}

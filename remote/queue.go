@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/warrenmq/warren/cluster"
+	"github.com/warrenmq/warren/octet"
 	"github.com/warrenmq/warren/queue"
 )
 
@@ -130,7 +131,7 @@ func (q *Queue) Attach(spec queue.ConsumerSpec, out queue.Outlet, w *queue.Wake,
 		c.window = queue.DefaultWindow
 	}
 	c.room = c.window
-	flags := octetOf(spec.NoAck)*attachNoAck | octetOf(spec.Exclusive)*attachExclusive | octetOf(spec.Getter)*attachGetter
+	flags := octet.Of(spec.NoAck)*attachNoAck | octet.Of(spec.Exclusive)*attachExclusive | octet.Of(spec.Getter)*attachGetter
 	l.mu.Lock()
 	if !l.up {
 		l.mu.Unlock()
@@ -185,7 +186,7 @@ func (q *Queue) Ready(id queue.ConsumerID, w *queue.Wake) {
 // Get implements queue.Queue.
 func (q *Queue) Get(id queue.ConsumerID, noAck bool, w *queue.Wake, done func(queue.Offered, uint64, bool)) {
 	if !q.ask(cmdGet, w, ask{answer: repGot, got: done}, func(dst []byte) []byte {
-		return append(binary.AppendUvarint(dst, uint64(id)), octetOf(noAck))
+		return append(binary.AppendUvarint(dst, uint64(id)), octet.Of(noAck))
 	}) {
 		done(queue.Offered{}, 0, false)
 	}
@@ -202,7 +203,7 @@ func (q *Queue) Settle(id queue.ConsumerID, ids []queue.Range, o queue.Outcome, 
 	if l.up { // without a closure: they are as frequent as messages
 		from := len(l.text.list)
 		dst := binary.AppendUvarint(appendCommand(l.text.list, cmdSettle, q.id), uint64(id))
-		l.text.list = appendRanges(append(dst, byte(o)), ids)
+		l.text.list = queue.AppendRanges(append(dst, byte(o)), ids)
 		l.wrote(from)
 		l.wake(w)
 	}
@@ -217,12 +218,12 @@ func (q *Queue) Purge(w *queue.Wake, done func(uint64)) {
 
 // Configure implements queue.Queue. A home that is down finds out by itself what the limits are.
 func (q *Queue) Configure(c queue.Config, w *queue.Wake) {
-	q.command(cmdConfigure, w, func(dst []byte) []byte { return appendConfig(dst, &c) })
+	q.command(cmdConfigure, w, func(dst []byte) []byte { return queue.AppendConfig(dst, &c) })
 }
 
 // Delete implements queue.Queue. Errors: those of the queue, ErrDown, ErrFailed.
 func (q *Queue) Delete(ifUnused, ifEmpty bool, w *queue.Wake, done func(uint64, error)) {
-	flags := octetOf(ifUnused)*deleteIfUnused | octetOf(ifEmpty)*deleteIfEmpty
+	flags := octet.Of(ifUnused)*deleteIfUnused | octet.Of(ifEmpty)*deleteIfEmpty
 	if !q.ask(cmdDelete, w, ask{answer: repDeleted, deleted: done}, func(dst []byte) []byte { return append(dst, flags) }) {
 		done(0, ErrDown)
 	}

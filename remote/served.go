@@ -3,6 +3,7 @@ package remote
 import (
 	"encoding/binary"
 
+	"github.com/warrenmq/warren/octet"
 	"github.com/warrenmq/warren/queue"
 )
 
@@ -184,5 +185,5 @@ func (k *served) TimedOut(*queue.Wake) {
 func (k *served) Activity(active bool) {
 	k.session.home.mu.Lock()
 	defer k.session.home.mu.Unlock()
-	k.note(repActivity, octetOf(active))
+	k.note(repActivity, octet.Of(active))
 }

@@ -205,8 +205,8 @@ func (s *softPeer) changed(list []Change) {
 
 // receive takes a batch. It returns false if it cannot be read.
 func (s *softPeer) receive(kind uint8, body []byte) bool {
-	r := reader{b: body}
-	r.uvarint()
+	r := newReader(body)
+	r.Uvarint()
 	switch kind {
 	case batchWant:
 		state := &s.peer.host.soft
@@ -217,7 +217,7 @@ func (s *softPeer) receive(kind uint8, body []byte) bool {
 		s.mu.Unlock()
 		state.mu.Unlock()
 		s.flush()
-		return !r.bad
+		return !r.Bad
 	case batchSoft:
 		return s.hear(&r)
 	}
@@ -229,8 +229,8 @@ func (s *softPeer) hear(r *reader) bool {
 	s.hearing.Lock()
 	defer s.hearing.Unlock()
 	var list []Change
-	for len(r.b) > 0 && !r.bad {
-		switch op := softOp(r.octet()); op {
+	for len(r.B) > 0 && !r.Bad {
+		switch op := softOp(r.Octet()); op {
 		case softBegin:
 			s.coming, s.order = map[string][]byte{}, nil
 		case softEnd:
@@ -239,12 +239,12 @@ func (s *softPeer) hear(r *reader) bool {
 			}
 			s.coming, s.order = nil, nil
 		case softSet, softDrop:
-			key := r.bytes(r.uvarint())
+			key := r.Take(r.Uvarint())
 			c := Change{Key: key, Drop: op == softDrop}
 			if op == softSet {
-				c.Value = r.bytes(r.uvarint())
+				c.Value = r.Take(r.Uvarint())
 			}
-			if r.bad {
+			if r.Bad {
 				break
 			}
 			switch {
@@ -261,11 +261,11 @@ func (s *softPeer) hear(r *reader) bool {
 				list = append(list, Change{Key: slices.Clone(key), Value: v})
 			}
 		default:
-			r.fail()
+			r.Fail()
 		}
 	}
 	s.changed(list)
-	return !r.bad
+	return !r.Bad
 }
 
 // replace makes what has come what is known, and returns what that changes: what is gone first, then what is there in its order.

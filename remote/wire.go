@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 
+	"github.com/warrenmq/warren/octet"
 	"github.com/warrenmq/warren/queue"
 )
 
@@ -126,37 +127,6 @@ func appendOffered(dst []byte, o *queue.Offered, after uint64) []byte {
 	return appendMeta(dst, &o.Message)
 }
 
-// appendRanges appends ascending ranges: how many, and for each how far it is behind the last one, and its length.
-func appendRanges(dst []byte, rs []queue.Range) []byte {
-	dst = binary.AppendUvarint(dst, uint64(len(rs)))
-	last := uint64(0)
-	for _, r := range rs {
-		dst = binary.AppendUvarint(dst, r.First-last)
-		dst = binary.AppendUvarint(dst, r.Last-r.First)
-		last = r.Last
-	}
-	return dst
-}
-
-func appendConfig(dst []byte, c *queue.Config) []byte {
-	dst = binary.AppendVarint(dst, c.TTL)
-	dst = binary.AppendVarint(dst, c.MaxLength)
-	dst = binary.AppendVarint(dst, c.MaxBytes)
-	dst = append(dst, byte(c.Overflow))
-	dst = binary.AppendVarint(dst, c.DeliveryLimit)
-	dst = append(dst, octetOf(c.SingleActive)|octetOf(c.KeepDiscards)<<1, byte(c.DelayType))
-	dst = binary.AppendVarint(dst, c.DelayMin)
-	dst = binary.AppendVarint(dst, c.DelayMax)
-	return binary.AppendVarint(dst, c.ConsumerTimeout)
-}
-
-func octetOf(b bool) byte {
-	if b {
-		return 1
-	}
-	return 0
-}
-
 // counts are those of Stats that go over the link, in this order. Active goes apart: its number is another on each node.
 func counts(s *queue.Stats) [22]*uint64 {
 	return [...]*uint64{&s.Ready, &s.Unacked, &s.ReadyBytes, &s.UnackedBytes, &s.Consumers, &s.Delayed, &s.DelayedBytes, &s.Kept,
@@ -173,81 +143,20 @@ func appendStats(dst []byte, s *queue.Stats, active uint32) []byte {
 	return dst
 }
 
-// reader takes values off b. What is not there or out of range is 0, and makes it bad.
-type reader struct {
-	b   []byte
-	bad bool
-}
+// reader takes batches apart.
+type reader struct{ octet.Reader }
 
-func (r *reader) fail() { r.bad, r.b = true, nil }
+func newReader(b []byte) reader { return reader{octet.Reader{B: b}} }
 
-func (r *reader) octet() byte {
-	if len(r.b) == 0 {
-		r.fail()
-		return 0
-	}
-	v := r.b[0]
-	r.b = r.b[1:]
-	return v
-}
-
-// below takes an octet less than most.
-func (r *reader) below(most byte) byte {
-	v := r.octet()
-	if v >= most {
-		r.fail()
-		return 0
-	}
-	return v
-}
-
-func (r *reader) uvarint() uint64 { return r.most(1<<64 - 1) }
-
-func (r *reader) u32() uint32 { return uint32(r.most(1<<32 - 1)) }
-
-// most takes a number that is no greater than limit.
-func (r *reader) most(limit uint64) uint64 {
-	v, n := binary.Uvarint(r.b)
-	if n <= 0 || v > limit {
-		r.fail()
-		return 0
-	}
-	r.b = r.b[n:]
-	return v
-}
-
-func (r *reader) varint() int64 {
-	v, n := binary.Varint(r.b)
-	if n <= 0 {
-		r.fail()
-		return 0
-	}
-	r.b = r.b[n:]
-	return v
-}
-
-func (r *reader) bytes(n uint64) []byte {
-	if n > uint64(len(r.b)) {
-		r.fail()
-		return nil
-	}
-	v := r.b[:n:n]
-	r.b = r.b[n:]
-	return v
-}
-
-func (r *reader) id() ID { return ID{r.uvarint(), r.uvarint()} }
-
-// count takes how many things follow that have at least an octet each.
-func (r *reader) count() int { return int(r.most(uint64(len(r.b)))) }
+func (r *reader) id() ID { return ID{r.Uvarint(), r.Uvarint()} }
 
 // meta takes a message's, with Ref.Len set and nothing else of Ref.
 func (r *reader) meta() (m queue.Message) {
-	m.Flags, m.Priority = queue.Flags(r.octet()), r.octet()
-	m.Size, m.TTL = r.u32(), r.varint()
-	m.Ref.Len = uint32(r.most(1<<31 - 1))
+	m.Flags, m.Priority = queue.Flags(r.Octet()), r.Octet()
+	m.Size, m.TTL = r.U32(), r.Varint()
+	m.Ref.Len = uint32(r.Most(1<<31 - 1))
 	if m.Ref.Len < leastMessage || m.Size > m.Ref.Len {
-		r.fail()
+		r.Fail()
 	}
 	return m
 }
@@ -256,11 +165,11 @@ func (r *reader) meta() (m queue.Message) {
 const leastMessage = 1 + 1 + 1 + 8 + 14
 
 func (r *reader) offered(after uint64) (o queue.Offered) {
-	o.ID = after + r.most(1<<64-1-after)
-	flags := r.below(offerFlags)
+	o.ID = after + r.Most(1<<64-1-after)
+	flags := r.Below(offerFlags)
 	o.Redelivered = flags&offerRedelivered != 0
 	if flags&offerCounted != 0 {
-		o.Acquired, o.Failed = r.u32(), r.u32()
+		o.Acquired, o.Failed = r.U32(), r.U32()
 	}
 	o.Message = r.meta()
 	return o
@@ -269,39 +178,28 @@ func (r *reader) offered(after uint64) (o queue.Offered) {
 // ranges appends ranges to dst. They may be empty, but neither overlap nor go back.
 func (r *reader) ranges(dst []queue.Range) []queue.Range {
 	last := uint64(0)
-	for n := r.count(); n > 0 && !r.bad; n-- {
-		gap := r.most(1<<64 - 1 - last)
+	for n := r.Count(); n > 0 && !r.Bad; n-- {
+		gap := r.Most(1<<64 - 1 - last)
 		first := last + gap
 		if gap == 0 && len(dst) > 0 {
-			r.fail()
+			r.Fail()
 		}
-		last = first + r.most(1<<64-1-first)
+		last = first + r.Most(1<<64-1-first)
 		dst = append(dst, queue.Range{First: first, Last: last})
 	}
 	return dst
 }
 
-func (r *reader) config() (c queue.Config) {
-	c.TTL, c.MaxLength, c.MaxBytes = r.varint(), r.varint(), r.varint()
-	c.Overflow = queue.Overflow(r.below(byte(queue.RejectPublishDLX) + 1))
-	c.DeliveryLimit = r.varint()
-	flags := r.below(4)
-	c.SingleActive, c.KeepDiscards = flags&1 != 0, flags&2 != 0
-	c.DelayType = queue.DelayType(r.below(byte(queue.DelayReturned) + 1))
-	c.DelayMin, c.DelayMax, c.ConsumerTimeout = r.varint(), r.varint(), r.varint()
-	return c
-}
-
 func (r *reader) stats() (s queue.Stats) {
 	list := counts(&s)
 	for _, n := range list {
-		*n = r.uvarint()
+		*n = r.Uvarint()
 	}
 	s.Active = queue.ConsumerID(*list[len(list)-1])
 	return s
 }
 
-func (r *reader) err() error { return codes[r.below(byte(len(codes)))] }
+func (r *reader) err() error { return codes[r.Below(byte(len(codes)))] }
 
 // place copies the bytes of messages that come one after the other in b into the pool, and sets their Refs. Each gets a
 // reference. Small ones lie together.
@@ -336,13 +234,13 @@ func AppendMessage(dst []byte, m queue.Message, pool *queue.Pool) []byte {
 // ReadMessage copies a message that AppendMessage has appended into the pool, with one reference for the caller, and returns
 // what is behind it.
 func ReadMessage(b []byte, pool *queue.Pool) (m queue.Message, rest []byte, err error) {
-	r := reader{b: b}
+	r := newReader(b)
 	m = r.meta()
-	body := r.bytes(uint64(m.Ref.Len))
-	if r.bad {
+	body := r.Take(uint64(m.Ref.Len))
+	if r.Bad {
 		return queue.Message{}, nil, errFormat
 	}
 	one := [1]queue.Message{m}
 	place(pool, one[:], itself, body)
-	return one[0], r.b, nil
+	return one[0], r.B, nil
 }

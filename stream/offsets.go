@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/warrenmq/warren/octet"
 )
 
 // MaxNames is how many names have offsets in a stream, MaxName how long one may be in octets.
@@ -185,67 +187,25 @@ func (o *Offsets) Decode(b []byte) error {
 	if b[0] != offsetsFormat {
 		return fmt.Errorf("%w: format %d", ErrOffsets, b[0])
 	}
-	d := offsetsDecoder{b: b[1:]}
-	generations, n := d.uvarint(), d.uvarint()
+	d := octet.Reader{B: b[1:]}
+	generations, n := d.Uvarint(), d.Uvarint()
 	if n > MaxNames {
 		return ErrOffsets
 	}
 	names := make(map[string]Commit, n)
 	last := ""
 	for range n {
-		name := string(d.take(int(d.byte())))
-		known := d.byte()
-		c := Commit{Known: known == 1, Generation: d.uvarint(), Next: d.uvarint(), At: d.varint()}
-		if d.bad || name <= last || known > 1 || c.Generation > generations {
+		name := string(d.Take(uint64(d.Octet())))
+		known := d.Octet()
+		c := Commit{Known: known == 1, Generation: d.Uvarint(), Next: d.Uvarint(), At: d.Varint()}
+		if d.Bad || name <= last || known > 1 || c.Generation > generations {
 			return ErrOffsets
 		}
 		names[name], last = c, name
 	}
-	if d.bad || len(d.b) > 0 {
+	if d.Bad || len(d.B) > 0 {
 		return ErrOffsets
 	}
 	o.names, o.generations = names, generations
 	return nil
-}
-
-type offsetsDecoder struct {
-	b   []byte
-	bad bool
-}
-
-func (d *offsetsDecoder) take(n int) []byte {
-	if n > len(d.b) {
-		d.bad, d.b = true, nil
-		return nil
-	}
-	b := d.b[:n]
-	d.b = d.b[n:]
-	return b
-}
-
-func (d *offsetsDecoder) byte() byte {
-	if b := d.take(1); len(b) == 1 {
-		return b[0]
-	}
-	return 0
-}
-
-func (d *offsetsDecoder) uvarint() uint64 {
-	v, n := binary.Uvarint(d.b)
-	if n <= 0 {
-		d.bad, d.b = true, nil
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
-}
-
-func (d *offsetsDecoder) varint() int64 {
-	v, n := binary.Varint(d.b)
-	if n <= 0 {
-		d.bad, d.b = true, nil
-		return 0
-	}
-	d.b = d.b[n:]
-	return v
 }

@@ -127,11 +127,11 @@ func (m *machine) common(dst []byte) []byte {
 
 // readCommon is the reverse.
 func (m *machine) readCommon(b []byte) error {
-	r := reader{b: b}
-	version := r.octet()
-	m.now, m.lastDir = r.varint(), r.uvarint()
+	r := newReader(b)
+	version := r.Octet()
+	m.now, m.lastDir = r.Varint(), r.Uvarint()
 	m.origins = r.origins()
-	if version != checkpointRecord || r.bad || len(r.b) > 0 {
+	if version != checkpointRecord || r.Bad || len(r.B) > 0 {
 		return errFormat
 	}
 	return nil
@@ -239,13 +239,13 @@ func (m *machine) load() error {
 
 // decode is a stream of which the database has this, without its log.
 func decode(id uint64, value []byte) (*replica, error) {
-	r := reader{b: value}
-	version := r.octet()
-	q := &replica{id: id, dir: r.uvarint(), segment: int64(r.uvarint()), limits: r.limits(), first: r.uvarint(), next: r.uvarint()}
-	if version != checkpointRecord || r.bad || q.first > q.next {
+	r := newReader(value)
+	version := r.Octet()
+	q := &replica{id: id, dir: r.Uvarint(), segment: int64(r.Uvarint()), limits: r.limits(), first: r.Uvarint(), next: r.Uvarint()}
+	if version != checkpointRecord || r.Bad || q.first > q.next {
 		return nil, fmt.Errorf("stream %d: %w", id, errFormat)
 	}
-	if err := q.offsets.Decode(r.b); err != nil {
+	if err := q.offsets.Decode(r.B); err != nil {
 		return nil, fmt.Errorf("stream %d: %w", id, err)
 	}
 	return q, nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/warrenmq/warren/octet"
 	"github.com/warrenmq/warren/stream"
 )
 
@@ -94,77 +95,24 @@ func appendLimits(dst []byte, l stream.Limits) []byte {
 	return append(append(dst, byte(len(f))), f...)
 }
 
-// reader takes commands and records apart. After the first fault it gives zeros.
-type reader struct {
-	b   []byte
-	bad bool
-}
+// reader takes commands and records apart.
+type reader struct{ octet.Reader }
 
-func (r *reader) fail() { r.b, r.bad = nil, true }
+func newReader(b []byte) reader { return reader{octet.Reader{B: b}} }
 
-func (r *reader) octet() byte {
-	if len(r.b) == 0 {
-		r.fail()
-		return 0
-	}
-	v := r.b[0]
-	r.b = r.b[1:]
-	return v
-}
-
-func (r *reader) uvarint() uint64 {
-	v, n := binary.Uvarint(r.b)
-	if n <= 0 {
-		r.fail()
-		return 0
-	}
-	r.b = r.b[n:]
-	return v
-}
-
-func (r *reader) varint() int64 {
-	v, n := binary.Varint(r.b)
-	if n <= 0 {
-		r.fail()
-		return 0
-	}
-	r.b = r.b[n:]
-	return v
-}
-
-// count is a number of things that take an octet at least.
-func (r *reader) count() uint64 {
-	n := r.uvarint()
-	if n > uint64(len(r.b)) {
-		r.fail()
-		return 0
-	}
-	return n
-}
-
-func (r *reader) take(n uint64) []byte {
-	if n > uint64(len(r.b)) {
-		r.fail()
-		return nil
-	}
-	v := r.b[:n:n]
-	r.b = r.b[n:]
-	return v
-}
-
-func (r *reader) name() string { return string(r.take(uint64(r.octet()))) }
+func (r *reader) name() string { return string(r.Take(uint64(r.Octet()))) }
 
 func (r *reader) limits() (l stream.Limits) {
-	f := reader{b: r.take(uint64(r.octet()))}
-	l.Bytes, l.Age = f.varint(), f.varint()
-	if f.bad || l.Bytes < 0 || l.Age < 0 {
-		r.fail()
+	f := newReader(r.Take(uint64(r.Octet())))
+	l.Bytes, l.Age = f.Varint(), f.Varint()
+	if f.Bad || l.Bytes < 0 || l.Age < 0 {
+		r.Fail()
 	}
 	return l
 }
 
 // command takes a command's kind and its stream.
-func (r *reader) command() (kind, uint64) { return kind(r.octet()), r.uvarint() }
+func (r *reader) command() (kind, uint64) { return kind(r.Octet()), r.Uvarint() }
 
 // code says how a command ended.
 type code uint8
@@ -209,11 +157,11 @@ func (a *answer) append(dst []byte) []byte {
 }
 
 func (r *reader) answer() (a answer) {
-	a.number = r.uvarint()
-	for n := r.count(); n > 0 && !r.bad; n-- {
-		x := result{ordinal: uint32(min(r.uvarint(), math.MaxUint32)), code: code(r.octet()), offset: r.uvarint(), generation: r.uvarint(), lost: r.uvarint()}
+	a.number = r.Uvarint()
+	for n := r.Count(); n > 0 && !r.Bad; n-- {
+		x := result{ordinal: uint32(min(r.Uvarint(), math.MaxUint32)), code: code(r.Octet()), offset: r.Uvarint(), generation: r.Uvarint(), lost: r.Uvarint()}
 		if x.code > lastCode {
-			r.fail()
+			r.Fail()
 		}
 		a.results = append(a.results, x)
 	}

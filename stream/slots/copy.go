@@ -191,15 +191,13 @@ func (x *restored) read(frame quorum.FrameReader) error {
 		if (x.common == nil) != (kind == frameSlot) {
 			return fmt.Errorf("%w: a frame of kind %d where it makes no sense", errFormat, kind)
 		}
-		r := reader{b: payload}
+		r := newReader(payload)
 		switch kind {
 		case frameSlot:
-			index := r.take(8)
-			if r.bad {
+			if x.state.applied = r.U64(); r.Bad {
 				break
 			}
-			x.state.applied = binary.LittleEndian.Uint64(index)
-			x.common = append([]byte{}, r.b...)
+			x.common = append([]byte{}, r.B...)
 			err = x.state.readCommon(x.common)
 		case frameStream:
 			if err := x.finish(); err != nil {
@@ -207,29 +205,29 @@ func (x *restored) read(frame quorum.FrameReader) error {
 			}
 			err = x.begin(&r)
 		case frameSegment:
-			base := r.take(8)
-			if r.bad || x.files == nil {
-				r.fail()
+			base := r.U64()
+			if r.Bad || x.files == nil {
+				r.Fail()
 				break
 			}
-			err = x.files.Segment(binary.LittleEndian.Uint64(base))
+			err = x.files.Segment(base)
 		case frameOctets:
 			if x.files == nil {
-				r.fail()
+				r.Fail()
 				break
 			}
 			x.octets += uint64(len(payload))
 			err = x.files.Write(payload)
 		case frameEnd:
-			n, octets := r.uvarint(), r.uvarint()
-			if r.bad || n != uint64(len(x.streams)) || octets != x.octets {
+			n, octets := r.Uvarint(), r.Uvarint()
+			if r.Bad || n != uint64(len(x.streams)) || octets != x.octets {
 				return fmt.Errorf("%w: a copy of %d streams and %d octets has %d and %d", errFormat, n, octets, len(x.streams), x.octets)
 			}
 			return x.finish()
 		default:
-			r.fail()
+			r.Fail()
 		}
-		if err == nil && r.bad {
+		if err == nil && r.Bad {
 			err = fmt.Errorf("%w: a frame of kind %d makes no sense", errFormat, kind)
 		}
 		if err != nil {
@@ -240,11 +238,11 @@ func (x *restored) read(frame quorum.FrameReader) error {
 
 // begin begins a stream.
 func (x *restored) begin(r *reader) error {
-	id, first := r.uvarint(), r.uvarint()
-	if r.bad {
+	id, first := r.Uvarint(), r.Uvarint()
+	if r.Bad {
 		return nil
 	}
-	record := append([]byte{}, r.b...)
+	record := append([]byte{}, r.B...)
 	q, err := decode(id, record)
 	if err != nil {
 		return err

@@ -166,21 +166,21 @@ func (m *machine) answerAgain(o *origin, number uint64) {
 
 // run runs the commands of a batch. r is nil where nothing is carried out.
 func (m *machine) run(r *round, a *answer, commands []byte) error {
-	in := reader{b: commands}
+	in := newReader(commands)
 	var ordinal uint32
 	result := func(x result) {
 		x.ordinal = ordinal
 		ordinal++
 		a.results = append(a.results, x)
 	}
-	for len(in.b) > 0 {
+	for len(in.B) > 0 {
 		k, id := in.command()
 		q := m.streams[id]
 		switch k {
 		case cmdBegin:
 		case cmdCreate, cmdDeclare:
-			segment, limits := in.uvarint(), in.limits()
-			if in.bad {
+			segment, limits := in.Uvarint(), in.limits()
+			if in.Bad {
 				break
 			}
 			if known := q != nil; known && k == cmdDeclare {
@@ -197,15 +197,15 @@ func (m *machine) run(r *round, a *answer, commands []byte) error {
 			q.show()
 			m.begun = true // there may be more now than the limits allow
 		case cmdChunk:
-			chunk := in.take(in.uvarint())
-			if in.bad || q == nil { // it is gone, and that counts as taken care of
+			chunk := in.Take(in.Uvarint())
+			if in.Bad || q == nil { // it is gone, and that counts as taken care of
 				break
 			}
 			if err := m.append(r, q, chunk); err != nil {
 				return err
 			}
 		case cmdCut:
-			if first := in.uvarint(); q != nil && first > q.first && first <= q.next {
+			if first := in.Uvarint(); q != nil && first > q.first && first <= q.next {
 				q.first, q.changed = first, true
 				q.log.Cut(first)
 				q.show()
@@ -213,29 +213,29 @@ func (m *machine) run(r *round, a *answer, commands []byte) error {
 		case cmdAsk:
 			result(resultFor(q))
 		case cmdAttach:
-			name, how, offset, reset := in.name(), in.octet(), in.uvarint(), in.octet()
+			name, how, offset, reset := in.name(), in.Octet(), in.Uvarint(), in.Octet()
 			if how > startNext || reset > byte(stream.ResetNext) {
-				in.fail()
+				in.Fail()
 			}
-			if !in.bad {
+			if !in.Bad {
 				result(m.attach(r, q, name, how, offset, stream.Reset(reset)))
 			}
 		case cmdCommit:
-			name, generation, next := in.name(), in.uvarint(), in.uvarint()
-			if !in.bad && q != nil && q.offsets.Commit(name, generation, min(next, q.next), m.now) == nil {
+			name, generation, next := in.name(), in.Uvarint(), in.Uvarint()
+			if !in.Bad && q != nil && q.offsets.Commit(name, generation, min(next, q.next), m.now) == nil {
 				q.changed = true // a fenced consumer is told elsewhere
 			}
 		case cmdSet:
-			name, how, offset := in.name(), in.octet(), in.uvarint()
+			name, how, offset := in.name(), in.Octet(), in.Uvarint()
 			if how > startNext || how == startStored {
-				in.fail()
+				in.Fail()
 			}
-			if !in.bad {
+			if !in.Bad {
 				result(m.set(r, q, name, how, offset))
 			}
 		case cmdForget:
 			name := in.name()
-			if in.bad {
+			if in.Bad {
 				break
 			}
 			x := resultFor(q)
@@ -248,8 +248,8 @@ func (m *machine) run(r *round, a *answer, commands []byte) error {
 			}
 			result(x)
 		case cmdRewind:
-			next := in.uvarint()
-			if in.bad {
+			next := in.Uvarint()
+			if in.Bad {
 				break
 			}
 			x, err := m.rewind(q, next)
@@ -264,7 +264,7 @@ func (m *machine) run(r *round, a *answer, commands []byte) error {
 		default:
 			return fmt.Errorf("%w: a command of kind %d", errFormat, k)
 		}
-		if in.bad {
+		if in.Bad {
 			return fmt.Errorf("%w: a command of kind %d makes no sense", errFormat, k)
 		}
 	}

@@ -59,9 +59,9 @@ func (os origins) append(dst []byte) []byte {
 }
 
 func (r *reader) origins() (os origins) {
-	for n := r.count(); n > 0 && !r.bad; n-- {
-		o := &origin{node: r.uvarint(), boot: r.uvarint(), last: r.uvarint()}
-		for k := r.count(); k > 0 && !r.bad; k-- {
+	for n := r.Count(); n > 0 && !r.Bad; n-- {
+		o := &origin{node: r.Uvarint(), boot: r.Uvarint(), last: r.Uvarint()}
+		for k := r.Count(); k > 0 && !r.Bad; k-- {
 			o.answers = append(o.answers, r.answer())
 		}
 		os = append(os, o)
