@@ -12,6 +12,7 @@ import (
 
 	"github.com/warrenmq/warren/octet"
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/quorum/propose"
 	"github.com/warrenmq/warren/storage"
 )
 
@@ -153,22 +154,22 @@ func (m *machine) common(dst []byte) []byte {
 	for _, n := range [...]uint64{m.lastLog, m.leads.node, m.leads.boot, m.leads.term} {
 		dst = binary.AppendUvarint(dst, n)
 	}
-	return m.origins.append(dst)
+	return m.origins.Append(dst, appendAnswer)
 }
 
 // readCommon is the inverse of common.
-func (m *machine) readCommon(b []byte) (err error) {
+func (m *machine) readCommon(b []byte) error {
 	r := newReader(b)
 	version := r.Octet()
 	m.now, m.lastLog = queue.Time(r.Varint()), r.Uvarint()
 	if version > 1 {
 		m.leads = leader{r.Uvarint(), r.Uvarint(), r.Uvarint()}
 	}
-	if version == 0 || version > originsRecord || r.Bad {
+	m.origins = propose.ReadOrigins(&r.Reader, readAnswer)
+	if version == 0 || version > originsRecord || r.Bad || len(r.B) > 0 {
 		return errFormat
 	}
-	m.origins, err = readOrigins(r.B)
-	return err
+	return nil
 }
 
 // save takes down a queue. Called with m.mu held.

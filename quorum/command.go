@@ -3,23 +3,15 @@ package quorum
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"math"
 
 	"github.com/warrenmq/warren/octet"
 	"github.com/warrenmq/warren/queue"
 )
 
-// A proposal is a batch of commands of one node, in the order in which they were given:
+// A command of a batch (propose.Header) is
 //
-//	version u8 | at u64, ms | node u64 | boot u64 | number u64 | done u64 | commands, to the end
-//	command    kind u8 | queue uvarint | what the kind says
-//
-// All fixed numbers are little endian.
-const (
-	formatVersion = 1
-	headerLen     = 1 + 5*8
-)
+//	kind u8 | queue uvarint | what the kind says
 
 // kind says what a command does.
 type kind uint8
@@ -46,36 +38,6 @@ const (
 // errFormat is what errors about proposals, and about what a slot has written down, wrap: whoever wrote it was another
 // version, or it is damaged.
 var errFormat = errors.New("quorum: unknown format")
-
-// header is what stands before the commands of a batch.
-type header struct {
-	at   queue.Time
-	node uint64
-	boot uint64
-	// number is the batch's place in the sequence of its origin, from 1.
-	number uint64
-	// done says that results of batches up to this number will not be asked for again.
-	done uint64
-}
-
-func (h *header) put(b []byte) {
-	b[0] = formatVersion
-	for i, v := range [...]uint64{uint64(h.at), h.node, h.boot, h.number, h.done} {
-		binary.LittleEndian.PutUint64(b[1+8*i:], v)
-	}
-}
-
-// readHeader takes a proposal apart.
-func readHeader(b []byte) (h header, commands []byte, err error) {
-	if len(b) < headerLen {
-		return h, nil, fmt.Errorf("%w: a proposal of %d octets", errFormat, len(b))
-	}
-	if b[0] != formatVersion {
-		return h, nil, fmt.Errorf("%w: a proposal of version %d, this node knows %d", errFormat, b[0], formatVersion)
-	}
-	field := func(i int) uint64 { return binary.LittleEndian.Uint64(b[1+8*i:]) }
-	return header{queue.Time(field(0)), field(1), field(2), field(3), field(4)}, b[headerLen:], nil
-}
 
 func appendCommand(dst []byte, k kind, id uint64) []byte {
 	return binary.AppendUvarint(append(dst, byte(k)), id)

@@ -5,7 +5,9 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/warrenmq/warren/octet"
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/quorum/propose"
 )
 
 func TestConfigThere(t *testing.T) {
@@ -54,16 +56,16 @@ func FuzzEntry(f *testing.F) {
 
 // FuzzOrigins: what is read is written again as it was.
 func FuzzOrigins(f *testing.F) {
-	f.Add(origins{{node: 1, boot: 2, last: 3, answers: []answer{{number: 3, results: []result{{ordinal: 1, code: codeInUse, count: 7},
-		{got: queue.Delivery{Seq: 1, ID: 2, Consumer: 3, Direct: -1, Redelivered: true, Acquired: 4, Failed: 5}}}, refused: []refusal{{1, 2}}}}}}.append(nil))
+	f.Add(someOrigins().Append(nil, appendAnswer))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		os, err := readOrigins(b)
-		if err != nil {
+		r := octet.Reader{B: b}
+		os := propose.ReadOrigins(&r, readAnswer)
+		if r.Bad {
 			return
 		}
-		again, err := readOrigins(os.append(nil))
-		if err != nil || !reflect.DeepEqual(os, again) {
-			t.Fatalf("%v: %+v became %+v", err, os, again)
+		r = octet.Reader{B: os.Append(nil, appendAnswer)}
+		if again := propose.ReadOrigins(&r, readAnswer); r.Bad || !reflect.DeepEqual(os, again) {
+			t.Fatalf("%+v became %+v", os, again)
 		}
 	})
 }

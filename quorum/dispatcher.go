@@ -82,7 +82,7 @@ func (d *dispatcher) step() {
 func (d *dispatcher) carryOut(r *round) {
 	var b *batch
 	if r.mine {
-		b = d.proposer.claim(r.number)
+		b = d.proposer.Claim(r.number)
 	}
 	for i := range r.ops {
 		x := &r.ops[i]
@@ -122,7 +122,7 @@ func (d *dispatcher) carryOut(r *round) {
 	}
 	if b != nil {
 		d.confirm(b, r.answer.refused)
-		d.proposer.finish(b)
+		d.proposer.Finish(b)
 	}
 }
 

@@ -6,14 +6,15 @@ import (
 	"testing"
 
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/quorum/propose"
 	"github.com/warrenmq/warren/storage"
 )
 
 // entryOf is a batch of a node, at a time.
 func entryOf(node, boot, number uint64, at queue.Time, commands ...[]byte) []byte {
-	b := make([]byte, headerLen)
-	h := header{at: at, node: node, boot: boot, number: number}
-	h.put(b)
+	b := make([]byte, propose.HeaderLen)
+	h := propose.Header{At: int64(at), Node: node, Boot: boot, Number: number}
+	h.Put(b)
 	return append(b, slices.Concat(commands...)...)
 }
 
@@ -181,7 +182,7 @@ func TestOldCheckpoint(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := binary.AppendVarint([]byte{1}, int64(r.m.now))
-	old = r.m.origins.append(binary.AppendUvarint(old, r.m.lastLog))
+	old = r.m.origins.Append(binary.AppendUvarint(old, r.m.lastLog), appendAnswer)
 	var batch storage.Batch
 	batch.Set(r.m.key('o', 0), old)
 	if err := r.db.Commit(&batch, true); err != nil {

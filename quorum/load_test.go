@@ -179,15 +179,12 @@ func (l *load) tell(x *loadNode) {
 		l.c.Logf("consumer %d of node %d, start %d holds %v, late %v", h.ID, h.Session>>32, h.Session&math.MaxUint32, ids, h.Late)
 	}
 	for _, o := range m.origins {
-		l.c.Logf("node %d, start %d: %d", o.node, o.boot, o.last)
+		l.c.Logf("node %d, start %d: %d", o.Node, o.Boot, o.Last)
 	}
 	m.mu.Unlock()
 	for number, y := range l.nodes {
 		l.c.Logf("node %d: %+v, %d confirmed of %d", number, y.n.host.Slots(), len(y.confirmed), y.next)
-		p := y.q.slot.proposer
-		p.mu.Lock()
-		l.c.Logf("last %d, flight %d, sent %d, octets %d", p.last, len(p.flight), p.sent, p.octets)
-		p.mu.Unlock()
+		l.c.Logf("%v", y.q.slot.proposer)
 		y.q.mu.Lock()
 		for id, c := range y.q.consumers {
 			l.c.Logf("node %d, start %d has consumer %d: last %d, pending %d, blocked %v", number, y.n.host.boot, id, c.last, len(c.pending), c.blocked)

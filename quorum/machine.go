@@ -11,6 +11,7 @@ import (
 	sm "github.com/lni/dragonboat/v4/statemachine"
 
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/quorum/propose"
 	"github.com/warrenmq/warren/storage"
 )
 
@@ -118,61 +119,46 @@ func (m *machine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 // apply applies a batch, if it is the next one of its origin, and returns the number up to which that origin's batches are
 // applied.
 func (m *machine) apply(index uint64, entry []byte) (last uint64, err error) {
-	h, commands, err := readHeader(entry)
+	h, commands, err := propose.ReadHeader(entry)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("%w: %w", errFormat, err)
 	}
 	m.applied = index
 	m.since += int64(len(entry))
 	m.tail.add(index, len(entry), m.keepLog)
-	mine := h.node == m.node && h.boot == m.boot
-	at, o := m.origins.find(h.node)
+	mine := h.Node == m.node && h.Boot == m.boot
+	o, next := m.origins.Next(h)
 	switch {
-	case o == nil || h.boot > o.boot:
-		if h.number != 1 {
-			return 0, nil
-		}
-		next := &origin{node: h.node, boot: h.boot}
-		if o == nil {
-			m.origins = append(m.origins, nil)
-			copy(m.origins[at+1:], m.origins[at:])
-		}
-		m.origins[at] = next
-	case h.boot < o.boot: // of a start that has ended
+	case next:
+	case o == nil:
 		return 0, nil
-	case h.number <= o.last && !sabotageTwice:
-		if mine && m.live {
-			m.answerAgain(o, h.number)
+	case h.Number > o.Last || !sabotageTwice:
+		if h.Number <= o.Last && mine && m.live {
+			m.answerAgain(o, h.Number)
 		}
-		return o.last, nil
-	case h.number > o.last+1:
-		return o.last, nil
+		return o.Last, nil
 	}
-	m.now = max(m.now, h.at)
+	m.now = max(m.now, queue.Time(h.At))
 	var r *round
 	m.live = m.live || mine
 	if m.live {
 		r = m.ring.get()
-		r.mine, r.number = mine, h.number
+		r.mine, r.number = mine, h.Number
 	}
-	if h.number == 1 {
+	if h.Number == 1 {
 		// Who led before it was started anew goes on, unless another leads by now. The very first one begins.
-		if m.leads.node == h.node || m.leads.node == 0 {
-			m.lead(r, leader{h.node, h.boot, m.leads.term})
+		if m.leads.node == h.Node || m.leads.node == 0 {
+			m.lead(r, leader{h.Node, h.Boot, m.leads.term})
 		}
-		m.endConsumers(r, h.node, h.boot-1)
+		m.endConsumers(r, h.Node, h.Boot-1)
 	}
-	o = m.origins[at]
-	o.last = max(o.last, h.number)
-	o.forget(h.done)
 	var a answer
 	if r != nil {
 		a = r.answer
 	}
-	a.number = h.number
-	err = m.run(r, &a, commands, h.node, h.boot)
+	err = m.run(r, &a, commands, h.Node, h.Boot)
 	if len(a.results) > 0 || len(a.refused) > 0 {
-		o.answers = append(o.answers, a.kept())
+		o.Keep(h.Number, a.kept())
 	}
 	m.release.Flush()
 	m.pool.ChargeMessages(m.charge)
@@ -185,12 +171,12 @@ func (m *machine) apply(index uint64, entry []byte) (last uint64, err error) {
 			m.ring.recycle(r)
 		}
 	}
-	return o.last, err
+	return o.Last, err
 }
 
 // kept is a copy for an origin.
 func (a *answer) kept() answer {
-	k := answer{number: a.number, results: append([]result(nil), a.results...), refused: append([]refusal(nil), a.refused...)}
+	k := answer{results: append([]result(nil), a.results...), refused: append([]refusal(nil), a.refused...)}
 	for i := range k.results {
 		k.results[i].body = queue.Message{}
 	}
@@ -198,10 +184,10 @@ func (a *answer) kept() answer {
 }
 
 // answerAgain gives the answer to a batch that was applied before.
-func (m *machine) answerAgain(o *origin, number uint64) {
+func (m *machine) answerAgain(o *propose.Origin[answer], number uint64) {
 	r := m.ring.get()
 	r.mine, r.number = true, number
-	if a := o.answer(number); a != nil {
+	if a, ok := o.Answer(number); ok {
 		r.answer = a.kept()
 		for i := range r.answer.results {
 			r.ops = append(r.ops, op{kind: opResult, from: i})

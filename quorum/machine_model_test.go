@@ -15,6 +15,7 @@ import (
 
 	"github.com/warrenmq/warren/octet"
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/quorum/propose"
 	"github.com/warrenmq/warren/storage"
 	"github.com/warrenmq/warren/test/seeds"
 )
@@ -223,13 +224,13 @@ func (m *slotModel) batch() (entry []byte, e *expectation) {
 	m.now += queue.Time(m.rng.IntN(50))
 	m.number++
 	e = &expectation{begins: m.number == 1}
-	b := make([]byte, headerLen)
-	h := header{at: m.now - queue.Time(m.rng.IntN(3)), node: 1, boot: m.boot, number: m.number}
+	b := make([]byte, propose.HeaderLen)
+	h := propose.Header{At: int64(m.now) - int64(m.rng.IntN(3)), Node: 1, Boot: m.boot, Number: m.number}
 	if m.number > 3 {
-		h.done = m.number - 1 - m.rng.Uint64N(3)
+		h.Done = m.number - 1 - m.rng.Uint64N(3)
 	}
-	m.done = max(m.done, h.done)
-	h.put(b)
+	m.done = max(m.done, h.Done)
+	h.Put(b)
 	if m.number == 1 {
 		b = appendCommand(b, cmdBegin, 0)
 	}
@@ -464,7 +465,7 @@ func (m *slotModel) apply(e *expectation) {
 			m.fatal("a round of batch %d, %d is the next", r.number, m.number)
 		}
 		seen = true
-		m.answers[r.number] = r.answer.append(nil)
+		m.answers[r.number] = appendAnswer(nil, &r.answer)
 		if e.begins {
 			for _, q := range m.queues {
 				for c := range q.consumers {
@@ -530,16 +531,16 @@ func (m *slotModel) propose() {
 			}
 		case 1: // too early
 			early := bytes.Clone(entry)
-			h, _, _ := readHeader(entry)
-			h.number = last + 2 + m.rng.Uint64N(3)
-			h.put(early)
+			h, _, _ := propose.ReadHeader(entry)
+			h.Number = last + 2 + m.rng.Uint64N(3)
+			h.Put(early)
 			m.log = append(m.log, early)
 		case 2: // of a start that has ended
 			if m.boot > 1 {
 				old := bytes.Clone(entry)
-				h, _, _ := readHeader(entry)
-				h.boot--
-				h.put(old)
+				h, _, _ := propose.ReadHeader(entry)
+				h.Boot--
+				h.Put(old)
 				m.log = append(m.log, old)
 			}
 		}
@@ -570,17 +571,16 @@ func (m *slotModel) propose() {
 // it knows.
 func (m *slotModel) answersAgain(rounds []*round) {
 	m.Helper()
-	_, o := m.leader.m.origins.find(1)
+	o := m.leader.m.origins.Of(1)
 	for _, r := range rounds {
-		if len(r.deliveries) > 0 || len(r.letters) > 0 || r.number > o.last {
+		if len(r.deliveries) > 0 || len(r.letters) > 0 || r.number > o.Last {
 			m.fatal("batch %d has an effect again", r.number)
 		}
 		var want []byte
 		if r.number > m.done {
 			want = m.answers[r.number]
 		}
-		r.answer.number = r.number
-		if got := r.answer.append(nil); want != nil && !bytes.Equal(got, want) {
+		if got := appendAnswer(nil, &r.answer); want != nil && !bytes.Equal(got, want) {
 			m.fatal("batch %d was answered %x, and now %x", r.number, want, got)
 		}
 		for i := range r.answer.results {

@@ -5,14 +5,15 @@ import (
 
 	sm "github.com/lni/dragonboat/v4/statemachine"
 
+	"github.com/warrenmq/warren/quorum/propose"
 	"github.com/warrenmq/warren/storage"
 )
 
 // entry is a batch of commands of node 1.
 func entry(boot, number uint64, commands ...[]byte) []byte {
-	b := make([]byte, headerLen)
-	h := header{at: 1, node: 1, boot: boot, number: number}
-	h.put(b)
+	b := make([]byte, propose.HeaderLen)
+	h := propose.Header{At: 1, Node: 1, Boot: boot, Number: number}
+	h.Put(b)
 	for _, c := range commands {
 		b = append(b, c...)
 	}

@@ -228,8 +228,8 @@ func (h *Host) Down(node, boot uint64) {
 		for _, s := range slots {
 			m := s.machine
 			m.mu.Lock()
-			if _, o := m.origins.find(node); o != nil {
-				boot = max(boot, o.boot)
+			if o := m.origins.Of(node); o != nil {
+				boot = max(boot, o.Boot)
 			}
 			m.mu.Unlock()
 		}
@@ -383,8 +383,8 @@ func (s *slot) caughtUp(node uint64) bool {
 	m := s.machine
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	_, o := m.origins.find(node)
-	return o != nil && o.last > 1
+	o := m.origins.Of(node)
+	return o != nil && o.Last > 1
 }
 
 // RemoveMember takes a member out of every slot, for ever. It is called on another one than that.

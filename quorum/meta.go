@@ -225,7 +225,7 @@ func (m *Meta) AddMember(ctx context.Context, number uint64) (added bool, err er
 func (m *Meta) heard(number uint64) bool {
 	_, numbering := m.store.Applied()
 	origins, err := readMetaOrigins(numbering)
-	return err == nil && slices.ContainsFunc(origins, func(o metaOrigin) bool { return o.node == number })
+	return err == nil && origins.Of(number) != nil
 }
 
 // RemoveMember takes a member and its vote away, for ever. One that is not there is no error.

@@ -27,6 +27,7 @@ import (
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/exchange"
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/quorum/propose"
 	"github.com/warrenmq/warren/storage"
 	"github.com/warrenmq/warren/test/seeds"
 )
@@ -432,27 +433,27 @@ func TestMetaCutOff(t *testing.T) {
 func TestMetaNumbering(t *testing.T) {
 	r := rand.New(rand.NewPCG(seeds.Of(t), 0))
 	var os metaOrigins
-	want := map[uint64]metaOrigin{}
+	want := map[uint64]metaHeader{}
 	for range 20000 {
 		node := 1 + r.Uint64N(3)
 		w := want[node]
 		h := metaHeader{node, w.boot + uint64(r.IntN(12)/11), 0}
 		if h.number = 1 + r.Uint64N(3); h.boot == w.boot && r.IntN(3) > 0 {
-			h.number = max(1, w.last+r.Uint64N(3))
+			h.number = max(1, w.number+r.Uint64N(3))
 		}
 		if r.IntN(20) == 0 && h.boot > 0 {
 			h.boot--
 		}
-		_, yes := os.next(h)
-		should := h.boot > w.boot && h.number == 1 || h.boot == w.boot && h.number == w.last+1
+		_, yes := os.Next(propose.Header{Node: node, Boot: h.boot, Number: h.number})
+		should := h.boot > w.boot && h.number == 1 || h.boot == w.boot && h.number == w.number+1
 		if yes != should {
 			t.Fatalf("%+v after %+v: %t", h, w, yes)
 		}
 		if yes {
-			want[node] = metaOrigin{node, h.boot, h.number}
+			want[node] = h
 		}
 		if r.IntN(10) == 0 {
-			again, err := readMetaOrigins(os.append(nil))
+			again, err := readMetaOrigins(appendMetaOrigins(nil, os))
 			if err != nil || !reflect.DeepEqual(again, os) {
 				t.Fatalf("%v became %v, %v", os, again, err)
 			}

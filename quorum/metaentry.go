@@ -2,15 +2,14 @@ package quorum
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/binary"
 	"fmt"
 	"io"
-	"slices"
 
 	sm "github.com/lni/dragonboat/v4/statemachine"
 
 	"github.com/warrenmq/warren/octet"
+	"github.com/warrenmq/warren/quorum/propose"
 )
 
 // An entry is a batch of commands of one member:
@@ -51,40 +50,13 @@ func readMetaEntry(b []byte) (h metaHeader, commands [][]byte, err error) {
 	return h, commands, nil
 }
 
-// metaOrigin is the number of the last batch of a member's last start.
-type metaOrigin struct{ node, boot, last uint64 }
+// metaOrigins are those of metadata, which answers once.
+type metaOrigins = propose.Origins[struct{}]
 
-// metaOrigins are in order of nodes.
-type metaOrigins []metaOrigin
-
-// next reports whether a batch is the one that follows, and counts it then.
-func (os *metaOrigins) next(h metaHeader) (last uint64, yes bool) {
-	at, known := slices.BinarySearchFunc(*os, h.node, func(o metaOrigin, node uint64) int { return cmp.Compare(o.node, node) })
-	if !known || (*os)[at].boot < h.boot {
-		if h.number != 1 {
-			return 0, false
-		}
-		if !known {
-			*os = slices.Insert(*os, at, metaOrigin{})
-		}
-		(*os)[at] = metaOrigin{h.node, h.boot, 1}
-		return 1, true
-	}
-	o := &(*os)[at]
-	switch {
-	case h.boot < o.boot: // of a start that has ended
-		return 0, false
-	case h.number != o.last+1:
-		return o.last, false
-	}
-	o.last++
-	return o.last, true
-}
-
-func (os metaOrigins) append(dst []byte) []byte {
+func appendMetaOrigins(dst []byte, os metaOrigins) []byte {
 	dst = append(dst, metaVersion)
 	for _, o := range os {
-		for _, v := range [...]uint64{o.node, o.boot, o.last} {
+		for _, v := range [...]uint64{o.Node, o.Boot, o.Last} {
 			dst = binary.AppendUvarint(dst, v)
 		}
 	}
@@ -99,7 +71,7 @@ func readMetaOrigins(b []byte) (os metaOrigins, err error) {
 		return nil, fmt.Errorf("%w: numbering of version %d, and this node knows %d", errFormat, b[0], metaVersion)
 	}
 	for r := (octet.Reader{B: b[1:]}); len(r.B) > 0; {
-		os = append(os, metaOrigin{r.Uvarint(), r.Uvarint(), r.Uvarint()})
+		os = append(os, &propose.Origin[struct{}]{Node: r.Uvarint(), Boot: r.Uvarint(), Last: r.Uvarint()})
 		if r.Bad {
 			return nil, fmt.Errorf("%w: numbering", errFormat)
 		}
@@ -132,12 +104,15 @@ func (m *metaMachine) Update(entries []sm.Entry) ([]sm.Entry, error) {
 		}
 		applied := h.node == 0
 		if !applied {
-			e.Result.Value, applied = m.origins.next(h)
+			var o *propose.Origin[struct{}]
+			if o, applied = m.origins.Next(propose.Header{Node: h.node, Boot: h.boot, Number: h.number}); o != nil {
+				e.Result.Value = o.Last
+			}
 		}
 		if !applied {
 			commands = nil
 		}
-		results, err := m.store.ApplyEntry(e.Index, m.origins.append(nil), commands)
+		results, err := m.store.ApplyEntry(e.Index, appendMetaOrigins(nil, m.origins), commands)
 		if err != nil {
 			return nil, fmt.Errorf("metadata, entry %d: %w", e.Index, err)
 		}
@@ -173,10 +148,8 @@ func (m *metaMachine) RecoverFromSnapshot(r io.Reader, _ <-chan struct{}) error 
 	if m.origins, err = readMetaOrigins(numbering); err != nil {
 		return err
 	}
-	for _, o := range m.origins {
-		if o.node == m.p.node && o.boot == m.p.boot {
-			m.p.applied(o.last, nil)
-		}
+	if o := m.origins.Of(m.p.node); o != nil && o.Boot == m.p.boot {
+		m.p.applied(o.Last, nil)
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/lni/dragonboat/v4/client"
 
 	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/quorum/propose"
 )
 
 // metaEngine is what a metaProposer asks of the Raft engine.
@@ -29,13 +30,19 @@ type metaBatch struct {
 	waiters []*metaWaiter // one for each command
 }
 
+// proposal is a batch that was handed to the Raft engine.
+type proposal struct {
+	state  *dragonboat.RequestState
+	number uint64
+}
+
 // metaWaiter is who waits for the outcome of a command.
 type metaWaiter struct {
 	until time.Time
 	done  func(any, *amqp.Error) // nil: has been answered. Guarded by metaProposer.mu
 }
 
-// metaProposer gathers commands into batches and proposes them until they are applied. See proposer: a batch whose outcome is
+// metaProposer gathers commands into batches and proposes them until they are applied. As with slots (propose.Proposer), a batch whose outcome is
 // not known is proposed again, with those behind it.
 type metaProposer struct {
 	engine         metaEngine
@@ -248,7 +255,7 @@ func (p *metaProposer) run() {
 		p.sent = 0
 		p.mu.Unlock()
 		sent = nil
-		rest = time.After(pause)
+		rest = time.After(propose.Pause)
 	}
 	for {
 		for rest == nil {

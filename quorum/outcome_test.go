@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lni/dragonboat/v4"
-
 	"github.com/warrenmq/warren/queue"
 	"github.com/warrenmq/warren/test/seeds"
 )
@@ -28,7 +26,7 @@ type flaky struct {
 
 var errFlaky = errors.New("it did not come through, or it did")
 
-func (f *flaky) propose(b []byte, timeout time.Duration) (*dragonboat.RequestState, error) {
+func (f *flaky) propose(b []byte, timeout time.Duration) (Proposal, error) {
 	f.tried.Add(1)
 	if f.shut.Load() {
 		return nil, errFlaky
@@ -65,7 +63,7 @@ func openFlaky(t *testing.T) (*node, *flaky) {
 	n.host.members, n.host.opening = []uint64{1}, make(chan struct{})
 	n.host.make(1)
 	f := &flaky{engine: n.host.slots[0], rng: rand.New(rand.NewPCG(seeds.Of(t), 0))}
-	n.host.slots[0].proposer.engine = f
+	n.host.slots[0].proposer.Propose = f.propose
 	if n.host.start(); n.host.err != nil {
 		t.Fatal(n.host.err)
 	}

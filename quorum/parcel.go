@@ -66,8 +66,8 @@ func (p *parcel) arrived(seq queue.Seq) {
 	}
 	p.mu.Unlock()
 	q := p.queue
-	q.slot.proposer.add(func(b *batch) {
-		b.buf = queue.AppendRanges(appendCommand(b.buf, cmdBuried, q.id), []queue.Range{{First: uint64(seq), Last: uint64(seq)}})
+	q.slot.proposer.Add(func(b *batch) {
+		b.Buf = queue.AppendRanges(appendCommand(b.Buf, cmdBuried, q.id), []queue.Range{{First: uint64(seq), Last: uint64(seq)}})
 	})
 }
 
@@ -84,7 +84,7 @@ func (m *machine) sendAgain(p *parcel) {
 	p.mu.Lock()
 	n := len(p.left)
 	p.mu.Unlock()
-	if n == 0 || p.queue.slot.proposer.ended() {
+	if n == 0 || p.queue.slot.proposer.Closed() {
 		return
 	}
 	m.mu.Lock()

@@ -65,13 +65,13 @@ func (q *Queue) Publish(b *queue.Batch, w *queue.Wake) {
 			octets += int(ms[to].Ref.Len)
 		}
 		part := ms[from:to]
-		taken := q.slot.proposer.add(func(x *batch) {
-			if free := cap(x.buf) - len(x.buf); free < publishLen(len(part))+octets {
-				grown := make([]byte, len(x.buf), max(2*cap(x.buf), len(x.buf)+publishLen(len(part))+octets))
-				copy(grown, x.buf)
-				x.buf = grown
+		taken := q.slot.proposer.Add(func(x *batch) {
+			if free := cap(x.Buf) - len(x.Buf); free < publishLen(len(part))+octets {
+				grown := make([]byte, len(x.Buf), max(2*cap(x.Buf), len(x.Buf)+publishLen(len(part))+octets))
+				copy(grown, x.Buf)
+				x.Buf = grown
 			}
-			x.buf = appendPublish(x.buf, q.id, part, q.slot.pool)
+			x.Buf = appendPublish(x.Buf, q.id, part, q.slot.pool)
 			p := published{confirms: b.Confirms, from: len(x.numbers)}
 			if sabotageConfirm {
 				p.confirms = nil
@@ -112,10 +112,10 @@ func rangesOf(numbers []uint64) (rs []queue.Range) {
 
 // ask adds a command that has an answer. When the node is going down there is none.
 func (q *Queue) ask(k kind, rest func(dst []byte) []byte, answer func(*dispatcher, *result)) {
-	q.slot.proposer.add(func(b *batch) {
-		b.buf = appendCommand(b.buf, k, q.id)
+	q.slot.proposer.Add(func(b *batch) {
+		b.Buf = appendCommand(b.Buf, k, q.id)
 		if rest != nil {
-			b.buf = rest(b.buf)
+			b.Buf = rest(b.Buf)
 		}
 		b.waiters = append(b.waiters, answer)
 	})
@@ -123,7 +123,7 @@ func (q *Queue) ask(k kind, rest func(dst []byte) []byte, answer func(*dispatche
 
 // propose adds a command that has nothing more to say and no answer.
 func (q *Queue) propose(k kind) {
-	q.slot.proposer.add(func(b *batch) { b.buf = appendCommand(b.buf, k, q.id) })
+	q.slot.proposer.Add(func(b *batch) { b.Buf = appendCommand(b.Buf, k, q.id) })
 }
 
 // Attach implements queue.Queue. Errors: queue.ErrDeleted, queue.ErrExclusive.
@@ -268,7 +268,7 @@ func (q *Queue) settle(id queue.ConsumerID, ids []queue.Range, o queue.Outcome) 
 	if len(ids) == 0 {
 		return
 	}
-	q.slot.proposer.add(func(b *batch) { b.buf = appendSettle(b.buf, q.id, id, o, ids) })
+	q.slot.proposer.Add(func(b *batch) { b.Buf = appendSettle(b.Buf, q.id, id, o, ids) })
 }
 
 // Purge implements queue.Queue.
@@ -291,8 +291,8 @@ func (q *Queue) Configure(c queue.Config, w *queue.Wake) {
 
 // create has the queue made (cmdDeclare), or given other limits if it is there (cmdCreate).
 func (q *Queue) create(k kind, c queue.Config) {
-	q.slot.proposer.add(func(b *batch) {
-		b.buf = appendConfig(append(appendCommand(b.buf, k, q.id), rulesVersion), &c)
+	q.slot.proposer.Add(func(b *batch) {
+		b.Buf = appendConfig(append(appendCommand(b.Buf, k, q.id), rulesVersion), &c)
 	})
 }
 

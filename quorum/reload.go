@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/quorum/propose"
 )
 
 // reload has this node's clients go on after the slot has skipped a part of the log, and came by a snapshot to what that part
@@ -12,14 +13,14 @@ func (d *dispatcher) reload(x *reload) {
 	for i := range x.queues { // before the answers to what came behind that
 		d.endGone(&x.queues[i])
 	}
-	for _, number := range d.proposer.unheard(x.last) {
-		b := d.proposer.claim(number)
+	for _, number := range d.proposer.Unheard(x.last) {
+		b := d.proposer.Claim(number)
 		if b == nil {
 			continue
 		}
 		var a answer
-		if i := slices.IndexFunc(x.answers, func(a answer) bool { return a.number == number }); i >= 0 {
-			a = x.answers[i]
+		if i := slices.IndexFunc(x.answers, func(a propose.Answered[answer]) bool { return a.Number == number }); i >= 0 {
+			a = x.answers[i].Answer
 		}
 		for i := range a.results {
 			if r := &a.results[i]; int(r.ordinal) < len(b.waiters) {
@@ -27,7 +28,7 @@ func (d *dispatcher) reload(x *reload) {
 			}
 		}
 		d.confirm(b, a.refused)
-		d.proposer.finish(b)
+		d.proposer.Finish(b)
 	}
 	for i := range x.queues {
 		d.resume(&x.queues[i])

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/quorum/propose"
 	"github.com/warrenmq/warren/storage"
 )
 
@@ -20,8 +21,8 @@ type round struct {
 
 // reload is what a snapshot from another member says of this node's clients.
 type reload struct {
-	last    uint64   // number of the last batch of this start that it includes
-	answers []answer // of those that this node may not have heard of
+	last    uint64                     // number of the last batch of this start that it includes
+	answers []propose.Answered[answer] // of those that this node may not have heard of
 	queues  []holdings
 }
 

@@ -5,8 +5,6 @@ package quorum
 import (
 	"os"
 	"time"
-
-	"github.com/lni/dragonboat/v4"
 )
 
 var (
@@ -29,7 +27,7 @@ type stutterer struct {
 	n int
 }
 
-func (s *stutterer) propose(b []byte, timeout time.Duration) (*dragonboat.RequestState, error) {
+func (s *stutterer) propose(b []byte, timeout time.Duration) (Proposal, error) {
 	if s.n++; s.n%8 == 0 {
 		if first, err := s.engine.propose(b, timeout); err == nil {
 			go func() {

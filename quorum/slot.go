@@ -65,7 +65,7 @@ func newSlot(m *machine, clock *queue.Clock, block func(bool)) *slot {
 	m.quit = s.quit
 	s.proposer = newProposer(m.node, m.boot, m.pool, clock.Now, sabotaged(s), block)
 	s.dispatcher = newDispatcher(m, s.proposer)
-	s.proposer.add(func(b *batch) { b.buf = appendCommand(b.buf, cmdBegin, 0) }) // the first of this start
+	s.proposer.Add(func(b *batch) { b.Buf = appendCommand(b.Buf, cmdBegin, 0) }) // the first of this start
 	return s
 }
 
@@ -83,11 +83,11 @@ func (s *slot) start(host *dragonboat.NodeHost, joined bool) error {
 		return err
 	}
 	if s.replica.Swap(&raftReplica{host, user, host.GetNoOPSession(shardOf(s.number)), joined}) != nil {
-		s.proposer.newLeader()
+		s.proposer.NewLeader()
 		return nil
 	}
 	s.running.Add(5)
-	go func() { defer s.running.Done(); s.proposer.run(s.quit) }()
+	go func() { defer s.running.Done(); s.proposer.Run(s.quit) }()
 	go func() { defer s.running.Done(); s.follow(joined) }()
 	go func() { defer s.running.Done(); s.dispatcher.run(s.quit) }()
 	go func() { defer s.running.Done(); s.keeper() }()
@@ -96,7 +96,7 @@ func (s *slot) start(host *dragonboat.NodeHost, joined bool) error {
 }
 
 // propose implements engine.
-func (s *slot) propose(b []byte, timeout time.Duration) (*dragonboat.RequestState, error) {
+func (s *slot) propose(b []byte, timeout time.Duration) (Proposal, error) {
 	r := s.replica.Load()
 	if r == nil {
 		return nil, errNotStarted
@@ -127,7 +127,7 @@ func (s *slot) follow(joined bool) {
 	if joined { // by a second batch the others see that the first was applied here, with all that lies before it
 		q := Queue{slot: s}
 		q.ask(cmdPurge, nil, func(*dispatcher, *result) {
-			s.proposer.add(func(b *batch) { b.buf = appendCommand(b.buf, cmdBegin, 0) })
+			s.proposer.Add(func(b *batch) { b.Buf = appendCommand(b.Buf, cmdBegin, 0) })
 		})
 	}
 	for {
@@ -140,11 +140,11 @@ func (s *slot) follow(joined bool) {
 		if leader == 0 {
 			continue
 		}
-		s.proposer.newLeader()
+		s.proposer.NewLeader()
 		if leader != m.node {
 			continue
 		}
-		s.proposer.add(func(b *batch) { b.buf = binary.AppendUvarint(appendCommand(b.buf, cmdLead, 0), term) })
+		s.proposer.Add(func(b *batch) { b.Buf = binary.AppendUvarint(appendCommand(b.Buf, cmdLead, 0), term) })
 		for _, x := range s.downs() {
 			s.end(x)
 		}
@@ -155,24 +155,20 @@ func (s *slot) follow(joined bool) {
 func (s *slot) end(x down) {
 	m := s.machine
 	m.mu.Lock()
-	_, o := m.origins.find(x.node)
+	known := m.origins.Of(x.node) != nil
 	m.mu.Unlock()
-	if o == nil {
+	if !known {
 		return
 	}
-	s.proposer.add(func(b *batch) {
-		b.buf = binary.AppendUvarint(binary.AppendUvarint(appendCommand(b.buf, cmdDown, 0), x.node), x.boot)
+	s.proposer.Add(func(b *batch) {
+		b.Buf = binary.AppendUvarint(binary.AppendUvarint(appendCommand(b.Buf, cmdDown, 0), x.node), x.boot)
 	})
 }
 
 // clustered says whether the slot has, or may have, other members.
 func (s *slot) clustered(on bool) {
 	s.several.Store(on)
-	timeout := proposeTimeout
-	if on {
-		timeout = proposeTimeoutClustered
-	}
-	s.proposer.timeout.Store(int64(timeout))
+	s.proposer.Clustered(on)
 }
 
 // Tick implements queue.Ticker: something in some queue is due.
@@ -280,7 +276,7 @@ func (s *slot) stop(patience time.Duration) {
 	if s.replica.Load() == nil {
 		return
 	}
-	if !s.proposer.drain(patience) {
+	if !s.proposer.Drain(patience) {
 		s.log.Warn("a slot stops with commands that were not applied: they were not confirmed", "slot", s.number)
 	}
 	close(s.quit)

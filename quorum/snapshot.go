@@ -13,6 +13,7 @@ import (
 	sm "github.com/lni/dragonboat/v4/statemachine"
 
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/quorum/propose"
 	"github.com/warrenmq/warren/storage"
 )
 
@@ -299,8 +300,8 @@ func (m *machine) replace(x *received, queues map[uint64]*replica) error {
 	for _, q := range m.queues {
 		m.place(q)
 	}
-	_, o := m.origins.find(m.node)
-	if o != nil && o.boot == m.boot {
+	o := m.origins.Of(m.node)
+	if o != nil && o.Boot == m.boot {
 		m.live = true
 	}
 	if m.live {
@@ -317,13 +318,13 @@ func (m *machine) replace(x *received, queues map[uint64]*replica) error {
 
 // goOnWith puts into a round what a snapshot says of this node's clients: what became of their commands, and what their
 // consumers hold. o is this node's origin, nil if the slot has not heard of it. Called with m.mu held.
-func (m *machine) goOnWith(o *origin) {
+func (m *machine) goOnWith(o *propose.Origin[answer]) {
 	r := m.ring.get()
 	x := &reload{}
-	if o != nil && o.boot == m.boot {
-		x.last = o.last
-		for i := range o.answers {
-			x.answers = append(x.answers, o.answers[i].kept())
+	if o != nil && o.Boot == m.boot {
+		x.last = o.Last
+		for _, a := range o.Answers {
+			x.answers = append(x.answers, propose.Answered[answer]{Number: a.Number, Answer: a.Answer.kept()})
 		}
 	}
 	mine := session(m.node, m.boot)

@@ -15,6 +15,8 @@ import (
 	"github.com/lni/dragonboat/v4/config"
 	"github.com/lni/dragonboat/v4/raftio"
 	sm "github.com/lni/dragonboat/v4/statemachine"
+
+	"github.com/warrenmq/warren/quorum/propose"
 )
 
 // firstStream is the shard of the first slot of streams, and maxStreams how many there can be below the slots of queues.
@@ -91,13 +93,7 @@ const streamTail = 64 << 20
 type Outcome = dragonboat.RequestResult
 
 // Proposal is an entry that was handed to the Raft engine.
-type Proposal struct{ state *dragonboat.RequestState }
-
-// C has the outcome when it is known, or never will be.
-func (p Proposal) C() <-chan Outcome { return p.state.ResultC() }
-
-// Release lets go of a proposal whose outcome was read.
-func (p Proposal) Release() { p.state.Release() }
+type Proposal = propose.Proposal[Outcome]
 
 // Applied is what Apply returned for a proposal. ok is false if it was not applied, or nobody knows.
 func Applied(o Outcome) (value uint64, ok bool) { return o.GetResult().Value, o.Completed() }
@@ -187,8 +183,7 @@ func (s *StreamShard) Start() error {
 
 // Propose hands an entry to the Raft engine. b may be used again when it returns. An error says that it was not taken.
 func (s *StreamShard) Propose(b []byte, timeout time.Duration) (Proposal, error) {
-	state, err := s.user.Propose(s.noop, b, timeout)
-	return Proposal{state}, err
+	return s.user.Propose(s.noop, b, timeout)
 }
 
 // Leads reports whether this node leads the shard, as far as it knows.

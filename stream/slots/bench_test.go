@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/quorum/propose"
 	"github.com/warrenmq/warren/storage"
 	"github.com/warrenmq/warren/stream"
 )
@@ -67,12 +68,12 @@ func BenchmarkApply(b *testing.B) {
 	defer r.close()
 	attach := append(binary.AppendUvarint(append(appendName(appendCommand(nil, cmdAttach, 7), "name"), startStored), 0), byte(stream.ResetFirst))
 	commit := binary.AppendUvarint(binary.AppendUvarint(appendName(appendCommand(nil, cmdCommit, 7), "name"), 1), 0)
-	entry := appendLimits(binary.AppendUvarint(appendCommand(make([]byte, headerLen), cmdCreate, 7), 2000), stream.Limits{})
+	entry := appendLimits(binary.AppendUvarint(appendCommand(make([]byte, propose.HeaderLen), cmdCreate, 7), 2000), stream.Limits{})
 	number := uint64(0)
 	apply := func() {
 		number++
-		h := header{at: 1, node: 1, boot: 1, number: number, done: number - 1}
-		h.put(entry)
+		h := propose.Header{At: 1, Node: 1, Boot: 1, Number: number, Done: number - 1}
+		h.Put(entry)
 		if _, err := r.m.Apply(number, entry); err != nil {
 			b.Fatal(err)
 		}
@@ -81,7 +82,7 @@ func BenchmarkApply(b *testing.B) {
 		}
 	}
 	apply()
-	entry = append(append(entry[:headerLen], attach...), commit...)
+	entry = append(append(entry[:propose.HeaderLen], attach...), commit...)
 	b.ReportAllocs()
 	b.ResetTimer()
 	for b.Loop() {

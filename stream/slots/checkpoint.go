@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/warrenmq/warren/quorum/propose"
 	"github.com/warrenmq/warren/storage"
 )
 
@@ -122,7 +123,7 @@ func (m *machine) checkpoint() (index uint64, err error) {
 // common appends what the database has of the slot as a whole. Called with m.mu held.
 func (m *machine) common(dst []byte) []byte {
 	dst = binary.AppendVarint(append(dst, checkpointRecord), m.now)
-	return m.origins.append(binary.AppendUvarint(dst, m.lastDir))
+	return m.origins.Append(binary.AppendUvarint(dst, m.lastDir), appendResults)
 }
 
 // readCommon is the reverse.
@@ -130,7 +131,7 @@ func (m *machine) readCommon(b []byte) error {
 	r := newReader(b)
 	version := r.Octet()
 	m.now, m.lastDir = r.Varint(), r.Uvarint()
-	m.origins = r.origins()
+	m.origins = propose.ReadOrigins(&r.Reader, readResults)
 	if version != checkpointRecord || r.Bad || len(r.B) > 0 {
 		return errFormat
 	}

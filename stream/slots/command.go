@@ -3,23 +3,16 @@ package slots
 import (
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"math"
 
 	"github.com/warrenmq/warren/octet"
+	"github.com/warrenmq/warren/quorum/propose"
 	"github.com/warrenmq/warren/stream"
 )
 
-// A proposal is a batch of commands of one node, in the order in which they were given:
+// A command of a batch (propose.Header) is
 //
-//	version u8 | at u64, ms | node u64 | boot u64 | number u64 | done u64 | commands, to the end
-//	command    kind u8 | stream uvarint | what the kind says
-//
-// All fixed numbers are little endian.
-const (
-	formatVersion = 1
-	headerLen     = 1 + 5*8
-)
+//	kind u8 | stream uvarint | what the kind says
 
 // kind says what a command does.
 type kind uint8
@@ -50,36 +43,6 @@ const (
 // errFormat is what errors about proposals, and about what a slot has written down, wrap: whoever wrote it was another
 // version, or it is damaged.
 var errFormat = errors.New("stream: unknown format")
-
-// header is what stands before the commands of a batch.
-type header struct {
-	at   int64 // milliseconds since 1970
-	node uint64
-	boot uint64
-	// number is the batch's place in the sequence of its origin, from 1.
-	number uint64
-	// done says that results of batches up to this number will not be asked for again.
-	done uint64
-}
-
-func (h *header) put(b []byte) {
-	b[0] = formatVersion
-	for i, v := range [...]uint64{uint64(h.at), h.node, h.boot, h.number, h.done} {
-		binary.LittleEndian.PutUint64(b[1+8*i:], v)
-	}
-}
-
-// readHeader takes a proposal apart.
-func readHeader(b []byte) (h header, commands []byte, err error) {
-	if len(b) < headerLen {
-		return h, nil, fmt.Errorf("%w: a proposal of %d octets", errFormat, len(b))
-	}
-	if b[0] != formatVersion {
-		return h, nil, fmt.Errorf("%w: a proposal of version %d, this node knows %d", errFormat, b[0], formatVersion)
-	}
-	field := func(i int) uint64 { return binary.LittleEndian.Uint64(b[1+8*i:]) }
-	return header{int64(field(0)), field(1), field(2), field(3), field(4)}, b[headerLen:], nil
-}
 
 func appendCommand(dst []byte, k kind, id uint64) []byte {
 	return binary.AppendUvarint(append(dst, byte(k)), id)
@@ -136,17 +99,13 @@ type result struct {
 	lost       uint64 // records between what was committed and offset; of codeRemoved the first offset
 }
 
-// answer is what became of a batch, where it has more to say than that all of it was done.
-type answer struct {
-	number  uint64
-	results []result
-}
+// origins are those of a slot, with the results that they may ask for again.
+type origins = propose.Origins[[]result]
 
-func (a *answer) append(dst []byte) []byte {
-	dst = binary.AppendUvarint(dst, a.number)
-	dst = binary.AppendUvarint(dst, uint64(len(a.results)))
-	for i := range a.results {
-		x := &a.results[i]
+func appendResults(dst []byte, list *[]result) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(*list)))
+	for i := range *list {
+		x := &(*list)[i]
 		dst = binary.AppendUvarint(dst, uint64(x.ordinal))
 		dst = append(dst, byte(x.code))
 		dst = binary.AppendUvarint(dst, x.offset)
@@ -156,14 +115,13 @@ func (a *answer) append(dst []byte) []byte {
 	return dst
 }
 
-func (r *reader) answer() (a answer) {
-	a.number = r.Uvarint()
+func readResults(r *octet.Reader) (list []result) {
 	for n := r.Count(); n > 0 && !r.Bad; n-- {
 		x := result{ordinal: uint32(min(r.Uvarint(), math.MaxUint32)), code: code(r.Octet()), offset: r.Uvarint(), generation: r.Uvarint(), lost: r.Uvarint()}
 		if x.code > lastCode {
 			r.Fail()
 		}
-		a.results = append(a.results, x)
+		list = append(list, x)
 	}
-	return a
+	return list
 }

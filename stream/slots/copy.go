@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/warrenmq/warren/quorum"
+	"github.com/warrenmq/warren/quorum/propose"
 	"github.com/warrenmq/warren/storage"
 	"github.com/warrenmq/warren/stream"
 )
@@ -295,14 +296,14 @@ func (m *machine) replace(x *restored, copies uint64) (old string) {
 	for _, q := range had { // before their readers are told
 		q.log.Close()
 	}
-	_, o := m.origins.find(m.node)
-	mine := o != nil && o.boot == m.boot
+	o := m.origins.Of(m.node)
+	mine := o != nil && o.Boot == m.boot
 	m.live = m.live || mine
 	if !m.live {
 		return old
 	}
 	if mine { // what is not in flight any more is nobody's
-		for n := o.last - min(o.last, maxFlight) + 1; n <= o.last; n++ {
+		for n := o.Last - min(o.Last, propose.MaxFlight) + 1; n <= o.Last; n++ {
 			m.answerAgain(o, n)
 		}
 	}

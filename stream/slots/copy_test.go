@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/warrenmq/warren/quorum"
+	"github.com/warrenmq/warren/quorum/propose"
 	"github.com/warrenmq/warren/storage"
 	"github.com/warrenmq/warren/test/seeds"
 )
@@ -251,8 +252,8 @@ func TestCopyAnswers(t *testing.T) {
 	to.open(storage.NewFaultFS(2))
 	defer from.close()
 	defer to.close()
-	b := make([]byte, headerLen)
-	(&header{at: 1, node: 1, boot: 1, number: 1}).put(b)
+	b := make([]byte, propose.HeaderLen)
+	(&propose.Header{At: 1, Node: 1, Boot: 1, Number: 1}).Put(b)
 	b = append(b, bytes.Clone(appendCommand(nil, cmdAsk, 9))...)
 	if _, err := from.m.Apply(1, b); err != nil {
 		t.Fatal(err)

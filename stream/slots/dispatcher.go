@@ -45,7 +45,7 @@ func (d *dispatcher) step() {
 func (d *dispatcher) carryOut(r *round) {
 	var b *batch
 	if r.mine {
-		b = d.proposer.claim(r.number)
+		b = d.proposer.Claim(r.number)
 	}
 	for _, q := range r.grown {
 		if q.grown.CompareAndSwap(false, true) {
@@ -70,7 +70,7 @@ func (d *dispatcher) carryOut(r *round) {
 	}
 	if b != nil {
 		d.confirm(b)
-		d.proposer.finish(b)
+		d.proposer.Finish(b)
 	}
 }
 

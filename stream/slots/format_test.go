@@ -6,19 +6,20 @@ import (
 	"reflect"
 	"testing"
 
+	"github.com/warrenmq/warren/quorum/propose"
 	"github.com/warrenmq/warren/stream"
 )
 
 // TestFormats: the log and the database have these octets since the first version. Whoever changes them gives them a new number,
 // and reads the old ones.
 func TestFormats(t *testing.T) {
-	h := header{at: 0x0102030405, node: 7, boot: 8, number: 0x1122334455667788, done: 9}
-	put := make([]byte, headerLen)
-	h.put(put)
+	h := propose.Header{At: 0x0102030405, Node: 7, Boot: 8, Number: 0x1122334455667788, Done: 9}
+	put := make([]byte, propose.HeaderLen)
+	h.Put(put)
 	m := newMachine(1)
 	m.now, m.lastDir = 0x0102030405, 300
-	m.origins = origins{{node: 1, boot: 2, last: 300}, {node: 1 << 40, boot: 1, last: 9, answers: []answer{
-		{number: 3, results: []result{{ordinal: 1, code: codeOutside, offset: 700, generation: 2, lost: 1 << 40}, {ordinal: 2}}}}}}
+	m.origins = origins{{Node: 1, Boot: 2, Last: 300}, {Node: 1 << 40, Boot: 1, Last: 9, Answers: []propose.Answered[[]result]{
+		{Number: 3, Answer: []result{{ordinal: 1, code: codeOutside, offset: 700, generation: 2, lost: 1 << 40}, {ordinal: 2}}}}}}
 	for _, x := range []struct {
 		what string
 		got  []byte
@@ -33,7 +34,7 @@ func TestFormats(t *testing.T) {
 			t.Errorf("%s: %s, want %s", x.what, got, x.want)
 		}
 	}
-	if got, commands, err := readHeader(append(put, 1, 2)); err != nil || got != h || len(commands) != 2 {
+	if got, commands, err := propose.ReadHeader(append(put, 1, 2)); err != nil || got != h || len(commands) != 2 {
 		t.Errorf("%+v, %x, %v", got, commands, err)
 	}
 	var again machine

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/warrenmq/warren/quorum/propose"
 	"github.com/warrenmq/warren/storage"
 	"github.com/warrenmq/warren/stream"
 )
@@ -103,75 +104,57 @@ func (m *machine) Rest() {
 }
 
 func (m *machine) apply(index uint64, entry []byte) (last uint64, err error) {
-	h, commands, err := readHeader(entry)
+	h, commands, err := propose.ReadHeader(entry)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("%w: %w", errFormat, err)
 	}
 	m.applied = index
 	m.since += int64(len(entry))
-	mine := h.node == m.node && h.boot == m.boot
-	at, o := m.origins.find(h.node)
+	mine := h.Node == m.node && h.Boot == m.boot
+	o, next := m.origins.Next(h)
 	switch {
-	case o == nil || h.boot > o.boot:
-		if h.number != 1 {
-			return 0, nil
-		}
-		next := &origin{node: h.node, boot: h.boot}
-		if o == nil {
-			m.origins = append(m.origins, nil)
-			copy(m.origins[at+1:], m.origins[at:])
-		}
-		m.origins[at] = next
-	case h.boot < o.boot: // of a start that has ended
+	case next:
+	case o == nil:
 		return 0, nil
-	case h.number <= o.last:
-		if mine && m.live {
-			m.answerAgain(o, h.number)
+	default:
+		if h.Number <= o.Last && mine && m.live {
+			m.answerAgain(o, h.Number)
 		}
-		return o.last, nil
-	case h.number > o.last+1:
-		return o.last, nil
+		return o.Last, nil
 	}
-	m.now = max(m.now, h.at)
+	m.now = max(m.now, h.At)
 	m.live = m.live || mine
 	var r *round
 	if m.live {
 		r = m.ring.get()
-		r.mine, r.number = mine, h.number
+		r.mine, r.number = mine, h.Number
 	}
-	o = m.origins[at]
-	o.last = h.number
-	o.forget(h.done)
-	a := answer{number: h.number}
-	err = m.run(r, &a, commands)
-	if len(a.results) > 0 {
-		o.answers = append(o.answers, a)
+	results, err := m.run(r, commands)
+	if len(results) > 0 {
+		o.Keep(h.Number, results)
 	}
 	if r != nil {
-		r.results = append(r.results[:0], a.results...)
+		r.results = append(r.results[:0], results...)
 		m.ring.put(r)
 	}
-	return o.last, err
+	return o.Last, err
 }
 
 // answerAgain gives the answer to a batch that was applied before.
-func (m *machine) answerAgain(o *origin, number uint64) {
+func (m *machine) answerAgain(o *propose.Origin[[]result], number uint64) {
 	r := m.ring.get()
 	r.mine, r.number = true, number
-	if a := o.answer(number); a != nil {
-		r.results = append(r.results[:0], a.results...)
-	}
+	results, _ := o.Answer(number)
+	r.results = append(r.results[:0], results...)
 	m.ring.put(r)
 }
 
 // run runs the commands of a batch. r is nil where nothing is carried out.
-func (m *machine) run(r *round, a *answer, commands []byte) error {
+func (m *machine) run(r *round, commands []byte) (results []result, err error) {
 	in := newReader(commands)
-	var ordinal uint32
 	result := func(x result) {
-		x.ordinal = ordinal
-		ordinal++
-		a.results = append(a.results, x)
+		x.ordinal = uint32(len(results))
+		results = append(results, x)
 	}
 	for len(in.B) > 0 {
 		k, id := in.command()
@@ -188,9 +171,8 @@ func (m *machine) run(r *round, a *answer, commands []byte) error {
 				q.show()
 				break
 			} else if !known {
-				var err error
 				if q, err = m.create(id, int64(min(segment, stream.MaxSegmentBytes)), limits); err != nil {
-					return err
+					return results, err
 				}
 			}
 			q.limits, q.local, q.changed = limits, m.locals[id], true
@@ -202,7 +184,7 @@ func (m *machine) run(r *round, a *answer, commands []byte) error {
 				break
 			}
 			if err := m.append(r, q, chunk); err != nil {
-				return err
+				return results, err
 			}
 		case cmdCut:
 			if first := in.Uvarint(); q != nil && first > q.first && first <= q.next {
@@ -254,7 +236,7 @@ func (m *machine) run(r *round, a *answer, commands []byte) error {
 			}
 			x, err := m.rewind(q, next)
 			if err != nil {
-				return err
+				return results, err
 			}
 			result(x)
 		case cmdDelete:
@@ -262,13 +244,13 @@ func (m *machine) run(r *round, a *answer, commands []byte) error {
 				m.delete(r, q)
 			}
 		default:
-			return fmt.Errorf("%w: a command of kind %d", errFormat, k)
+			return results, fmt.Errorf("%w: a command of kind %d", errFormat, k)
 		}
 		if in.Bad {
-			return fmt.Errorf("%w: a command of kind %d makes no sense", errFormat, k)
+			return results, fmt.Errorf("%w: a command of kind %d makes no sense", errFormat, k)
 		}
 	}
-	return nil
+	return results, nil
 }
 
 func resultFor(q *replica) result {
@@ -313,8 +295,8 @@ func (m *machine) Index() uint64 {
 func (m *machine) Heard(node uint64) uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, o := m.origins.find(node); o != nil {
-		return o.last
+	if o := m.origins.Of(node); o != nil {
+		return o.Last
 	}
 	return 0
 }

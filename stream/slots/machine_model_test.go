@@ -11,6 +11,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/warrenmq/warren/quorum/propose"
 	"github.com/warrenmq/warren/storage"
 	"github.com/warrenmq/warren/stream"
 	"github.com/warrenmq/warren/test/seeds"
@@ -83,7 +84,7 @@ func (r *rig) state() string {
 		q := r.m.streams[id]
 		fmt.Fprintf(&b, "%d %x\n", id, q.record(nil))
 	}
-	fmt.Fprintf(&b, "%d %d %x", r.m.now, r.m.lastDir, r.m.origins.append(nil))
+	fmt.Fprintf(&b, "%d %d %x", r.m.now, r.m.lastDir, r.m.origins.Append(nil, appendResults))
 	return b.String()
 }
 
@@ -108,11 +109,11 @@ type told struct {
 
 // entry makes a batch of random commands, and takes them down.
 func (h *history) entry() {
-	b := make([]byte, headerLen)
+	b := make([]byte, propose.HeaderLen)
 	h.number++
 	h.at += int64(h.rng.IntN(50))
-	head := header{at: h.at, node: 1, boot: 1, number: h.number, done: h.number - 1}
-	head.put(b)
+	head := propose.Header{At: h.at, Node: 1, Boot: 1, Number: h.number, Done: h.number - 1}
+	head.Put(b)
 	for range 1 + h.rng.IntN(4) {
 		id := uint64(1 + h.rng.IntN(4))
 		s := h.streams[id]
@@ -286,8 +287,8 @@ func TestMachineTakesEachBatchOnce(t *testing.T) {
 	r.open(storage.NewFaultFS(1))
 	defer r.close()
 	batch := func(boot, number uint64) []byte {
-		b := make([]byte, headerLen)
-		(&header{at: 1, node: 1, boot: boot, number: number}).put(b)
+		b := make([]byte, propose.HeaderLen)
+		(&propose.Header{At: 1, Node: 1, Boot: boot, Number: number}).Put(b)
 		b = appendLimits(binary.AppendUvarint(appendCommand(b, cmdCreate, 7), 0), stream.Limits{})
 		var c stream.Builder
 		_ = c.Add([]byte("m"), nil)
@@ -316,8 +317,8 @@ func TestMachineRefusesWhatItDoesNotKnow(t *testing.T) {
 	r := &rig{TB: t}
 	r.open(storage.NewFaultFS(1))
 	defer r.close()
-	good := make([]byte, headerLen)
-	(&header{node: 1, boot: 1, number: 1}).put(good)
+	good := make([]byte, propose.HeaderLen)
+	(&propose.Header{Node: 1, Boot: 1, Number: 1}).Put(good)
 	other := bytes.Clone(good)
 	other[0]++
 	for i, entry := range [][]byte{nil, good[:10], other, append(bytes.Clone(good), 99, 1), append(bytes.Clone(good), byte(cmdChunk), 1, 200)} {

@@ -22,17 +22,17 @@ func TestUnknownOutcomes(t *testing.T) {
 	var mu sync.Mutex
 	refused, doubtful := 0, 0
 	for _, s := range n.host.slots {
-		s.proposer.propose = func(b []byte, timeout time.Duration) (quorum.Proposal, error) {
+		s.proposer.Propose = func(b []byte, timeout time.Duration) (quorum.Proposal, error) {
 			mu.Lock()
 			defer mu.Unlock()
 			switch rng.IntN(4) {
 			case 0:
 				refused++
-				return quorum.Proposal{}, errors.New("busy")
+				return nil, errors.New("busy")
 			case 1:
 				doubtful++
 				_, _ = s.shard.Propose(b, timeout)
-				return quorum.Proposal{}, errors.New("who knows")
+				return nil, errors.New("who knows")
 			}
 			return s.shard.Propose(b, timeout)
 		}

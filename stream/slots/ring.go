@@ -1,6 +1,10 @@
 package slots
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/warrenmq/warren/quorum/propose"
+)
 
 // round is what one batch asks to be done outside the machine, and what became of the batch.
 type round struct {
@@ -83,7 +87,7 @@ func (r *ring) recycle(x *round) {
 	clear(x.replaced)
 	*x = round{results: x.results[:0], fenced: x.fenced[:0], grown: x.grown[:0], ended: x.ended[:0], replaced: x.replaced[:0]}
 	r.mu.Lock()
-	if len(r.free) < 2*maxFlight {
+	if len(r.free) < 2*propose.MaxFlight {
 		r.free = append(r.free, x)
 	}
 	r.mu.Unlock()

@@ -48,15 +48,13 @@ func newSlot(h *Host, m *machine) *slot {
 	s.proposer = newProposer(m.node, m.boot, h.o.Pool, h.now, h.press)
 	s.dispatcher = &dispatcher{ring: m.ring, proposer: s.proposer}
 	s.shard = h.o.Quorum.StreamShard(m.number, m)
-	s.proposer.propose = s.shard.Propose
-	if h.o.Quorum.Clustered() {
-		s.proposer.timeout = proposeTimeoutClustered
-	}
+	s.proposer.Propose = s.shard.Propose
+	s.proposer.Clustered(h.o.Quorum.Clustered())
 	if h.o.keepNone {
 		s.shard.Keep = 0
 	}
 	s.shard.Elected = func() {
-		wake(s.proposer.elected)
+		s.proposer.NewLeader()
 		wake(s.elected)
 	}
 	s.proposer.command(cmdBegin, 0, nil, nil) // the first of this start
@@ -79,7 +77,7 @@ func (s *slot) start() error {
 	if s.shard.Joined() { // by a second batch the others see that the first was applied here, with all that lies before it
 		s.proposer.command(cmdAsk, 0, nil, func(*result, *queue.Wake) { s.proposer.command(cmdBegin, 0, nil, nil) })
 	}
-	s.running.Go(func() { s.proposer.run(s.quit) })
+	s.running.Go(func() { s.proposer.Run(s.quit) })
 	s.running.Go(func() { s.dispatcher.run(s.quit) })
 	s.running.Go(s.keeper)
 	s.running.Go(s.retention)
