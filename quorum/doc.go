@@ -5,6 +5,8 @@
 //
 //	Queue ── commands ──► proposer ──► Raft log ──► machine ──► ring ──► dispatcher ──► Queue ──► outlets, confirms
 //
+// The proposer, and how batches are numbered, is package propose's.
+//
 // Every member of a cluster has a replica of every slot, proposes the commands of its own clients, and carries out on its
 // own replica what concerns them. What is to be done once is done by the node that leads, which is part of the state
 // (cmdLead). A member that lags too far gets the slot as a snapshot (snapshot.go), and its clients go on (reload.go).

@@ -1,7 +1,7 @@
 // Package slots is streams as a node has them: many of them in each of a few Raft shards, the slots. It owns the state
 // machine of a slot, what that keeps on disk beside the streams' segments, the way of what is published through the log, and
 // the consumers of this node. Segments, readers, offsets and retention are package stream's; the Raft engine is package
-// quorum's.
+// quorum's, the proposer and the numbering of batches package propose's.
 //
 //	Queue ── chunks, commands ──► proposer ──► Raft log ──► machine ──► dispatcher ──► confirms, answers
 //	                                                           └──► stream.Log ──► workers ──► outlets
