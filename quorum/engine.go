@@ -61,6 +61,9 @@ func openEngine(o engineOptions) (*dragonboat.NodeHost, error) {
 	if err := adopt(dir); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
+	if err := trimLog(dir); err != nil {
+		return nil, fmt.Errorf("%s: %w", dir, err)
+	}
 	logDB := config.GetTinyMemLogDBConfig()
 	logDB.KVWriteBufferSize = writeBuffer
 	workers := config.GetDefaultEngineConfig()
