@@ -1,144 +1,151 @@
 package stream
 
 import (
-	"errors"
+	"encoding/binary"
 	"fmt"
-	"path/filepath"
+	"hash/crc32"
+	"slices"
 
 	"github.com/warrenmq/warren/storage"
 )
 
-// copyOctets is how many octets a View gives at once, unless one chunk has more.
+// copyOctets is how many octets Octets gives at once, unless one chunk has more.
 const copyOctets = 256 << 10
 
-// View is a log as it was at one moment: its segments stay until Release, also those that are cut meanwhile.
-type View struct {
-	First, Next uint64
-	log         *Log
-	segs        []segment
-}
-
-// View is the log as it is. Deleting its directory or a Rewind is not kept off.
-func (l *Log) View() *View {
+// segmentAt is what is known of the segment that begins at an offset. It is a RemovedError if that is below First.
+func (l *Log) segmentAt(base uint64) (segment, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	v := &View{First: l.first, Next: l.next, log: l, segs: make([]segment, len(l.segs))}
-	for i, s := range l.segs {
-		v.segs[i] = segment{base: s.base, end: s.end}
+	switch i := segmentOf(l.segs, base); {
+	case l.closed:
+		return segment{}, ErrClosed
+	case base < l.first:
+		return segment{}, &RemovedError{base, l.first}
+	case i < 0 || l.segs[i].base != base:
+		return segment{}, fmt.Errorf("%s: %w: no segment begins at offset %d", l.dir, ErrChunk, base)
+	default:
+		return *l.segs[i], nil
 	}
-	l.views++
-	return v
 }
 
-// Release lets the files go that were cut: the next Sync removes them. It is called once.
-func (v *View) Release() {
-	v.log.mu.Lock()
-	defer v.log.mu.Unlock()
-	v.log.views--
-}
-
-// Copy gives the files of the segments, the oldest first: begin with the offset at which one begins, and then its octets,
-// which are good until octets returns. Every chunk is checked; one that is damaged is an error, and so is a hole.
-func (v *View) Copy(begin func(base uint64) error, octets func(b []byte) error) error {
-	next := v.First
-	for i := range v.segs {
-		s := &v.segs[i]
-		if s.base != next {
-			return fmt.Errorf("%s: offsets from %d to %d are missing: %w", v.log.dir, next, s.base, ErrChunk)
-		}
-		next = s.end.offset
-		if err := begin(s.base); err != nil {
-			return err
-		}
-		if err := v.segment(s, octets); err != nil {
-			return err
-		}
-	}
-	if next != v.Next {
-		return fmt.Errorf("%s: offsets from %d to %d are missing: %w", v.log.dir, next, v.Next, ErrChunk)
-	}
-	return nil
-}
-
-func (v *View) segment(s *segment, octets func(b []byte) error) error {
-	name := fileName(v.log.dir, s.base, segmentSuffix)
-	f, err := v.log.fs.Open(name)
+// Octets appends whole chunks of a segment to dst, from a position where one begins, as they lie in its file; none where it ends.
+// Each is checked: for one that is damaged, or missing, the error is a DamageError with the segment.
+func (l *Log) Octets(dst []byte, base uint64, pos int64) ([]byte, error) {
+	s, err := l.segmentAt(base)
 	if err != nil {
-		return err
+		return dst, err
 	}
-	defer f.Close()
-	w := headers{f: f, limit: s.end.pos}
-	buf := appendFileHeader(make([]byte, 0, copyOctets), segmentMagic, s.base)
-	for b := startOf(s.base); b.pos < s.end.pos; {
-		h, err := w.next(b)
-		if err != nil {
-			return fmt.Errorf("%s at %d: %w", name, b.pos, err)
-		}
-		if n := len(buf); n > 0 && int64(n)+h.Size() > copyOctets {
-			if err := octets(buf); err != nil {
-				return err
-			}
-			buf = buf[:0]
-		}
-		n := len(buf)
-		if need := n + int(h.Size()); need > cap(buf) {
-			buf = append(make([]byte, 0, need), buf...)
-		}
-		buf = buf[:n+int(h.Size())]
-		if got, err := f.ReadAt(buf[n:], b.pos); got < len(buf)-n {
-			return fmt.Errorf("%s at %d: %w", name, b.pos, errors.Join(ErrChunk, err))
-		}
-		if _, err := ParseChunk(buf[n:]); err != nil {
-			return fmt.Errorf("%s at %d: %w", name, b.pos, err)
-		}
-		b = b.after(h)
-	}
-	return octets(buf)
-}
-
-// Copied makes the files of a log from what View.Copy gives. It is not safe for concurrent use.
-type Copied struct {
-	fs   storage.FS
-	dir  string
-	file storage.File // of the segment that is being written; nil: none is
-	pos  int64
-}
-
-// NewCopied makes the directory of a log that begins at an offset. There must be no segments in it.
-func NewCopied(fsys storage.FS, dir string, first uint64) (*Copied, error) {
-	return &Copied{fs: fsys, dir: dir}, Begin(fsys, dir, first)
-}
-
-// Segment begins the segment of an offset.
-func (c *Copied) Segment(base uint64) error {
-	err := c.end()
+	f, err := l.fs.Open(fileName(l.dir, base, segmentSuffix))
 	if err == nil {
-		c.file, err = c.fs.Create(fileName(c.dir, base, segmentSuffix))
-		c.pos = 0
+		defer f.Close()
+		w := headers{f: f, limit: s.end.pos}
+		for start := len(dst); err == nil && pos < s.end.pos; {
+			var h Header
+			if h, err = w.read(pos); err != nil || len(dst) > start && int64(len(dst)-start)+h.Size() > copyOctets {
+				break
+			}
+			if h.Size() > copyOctets { // before memory is given for what it says
+				if _, _, err = readHead(f, pos, s.end.pos, new(headBuf)); err != nil {
+					break
+				}
+			}
+			n := len(dst)
+			dst = slices.Grow(dst, int(h.Size()))[:n+int(h.Size())]
+			if err = readWhole(f, dst[n:], pos); err == nil {
+				_, err = ParseChunk(dst[n:])
+			}
+			if err != nil {
+				dst = dst[:n]
+				break
+			}
+			pos += h.Size()
+		}
 	}
-	return err
+	if isDamage(err) || gone(err) {
+		if s.base < l.First() {
+			return dst, &RemovedError{s.base, l.First()}
+		}
+		err = &DamageError{Damage{s.base, s.end.offset, fileName(l.dir, base, segmentSuffix), "found when it was copied"}, err}
+	}
+	return dst, err
 }
 
-// Write appends to the segment.
-func (c *Copied) Write(b []byte) error {
-	if c.file == nil {
-		return ErrChunk
-	}
-	n, err := c.file.WriteAt(b, c.pos)
-	c.pos += int64(n)
-	return err
-}
-
-func (c *Copied) end() error {
-	if c.file == nil {
+// readWhole fills b; what ends too early is ErrChunk.
+func readWhole(f storage.File, b []byte, pos int64) error {
+	n, err := f.ReadAt(b, pos)
+	if n == len(b) {
 		return nil
 	}
-	err := errors.Join(c.file.SyncData(), c.file.Close())
-	c.file = nil
+	if err = orDamaged(err); err == errHeader {
+		err = ErrChunk
+	}
 	return err
 }
 
-// Close makes what was written durable. It is called after errors, too.
-func (c *Copied) Close() error {
-	return errors.Join(c.end(), c.fs.SyncDir(c.dir), c.fs.SyncDir(filepath.Dir(c.dir)))
+// Sum is a checksum of the headers of all chunks of a segment before a position, where one must end; those have the checksums of
+// the entries. Equal ones mean that two logs have the same there, or had before one was damaged. Errors are those of Octets.
+func (l *Log) Sum(base uint64, pos int64) (sum uint32, err error) {
+	s, err := l.segmentAt(base)
+	if err != nil {
+		return 0, err
+	}
+	f, err := l.fs.Open(fileName(l.dir, base, segmentSuffix))
+	var b boundary
+	if err == nil {
+		defer f.Close()
+		w := headers{f: f, limit: s.end.pos}
+		b, err = w.seek(startOf(base), func(b boundary, h Header) bool {
+			if b.pos >= pos {
+				return true
+			}
+			sum = h.sum(sum)
+			return false
+		})
+	}
+	switch {
+	case isDamage(err) || gone(err):
+		return 0, &DamageError{Damage{s.base, s.end.offset, fileName(l.dir, base, segmentSuffix), "found when it was compared"}, err}
+	case err == nil && b.pos != pos:
+		return 0, fmt.Errorf("%s: %w: no chunk of the segment at offset %d ends at position %d", l.dir, ErrChunk, base, pos)
+	}
+	return sum, err
+}
+
+// sum adds a header to the sum of those before it.
+func (h Header) sum(sum uint32) uint32 {
+	var b [40]byte
+	be := binary.BigEndian
+	b[0], b[1] = h.Type, h.Filter
+	be.PutUint16(b[2:], h.Entries)
+	be.PutUint32(b[4:], h.Records)
+	be.PutUint64(b[8:], uint64(h.Time))
+	be.PutUint64(b[16:], h.Epoch)
+	be.PutUint64(b[24:], h.First)
+	be.PutUint32(b[32:], h.CRC)
+	be.PutUint32(b[36:], h.Length)
+	return crc32.Update(sum, castagnoli, b[:])
+}
+
+// Reset has a log go on at an offset beyond its end, without anything that it had: what is between was removed elsewhere. It is
+// called like Append.
+func (l *Log) Reset(first uint64) error {
+	l.syncing.Lock()
+	defer l.syncing.Unlock()
+	l.mu.Lock()
+	closed, next, segs := l.closed, l.next, append(l.cut, l.segs...)
+	l.mu.Unlock()
+	if closed || first <= next {
+		return ErrChunk
+	}
+	if err := mark(l.fs, l.dir, first); err != nil {
+		return fmt.Errorf("stream: reset %s to %d: %w", l.dir, first, err)
+	}
+	l.mu.Lock()
+	l.segs, l.cut, l.damage, l.first, l.next, l.marked, l.broken, l.refused = nil, segs, nil, first, first, first, nil, 0
+	for _, t := range l.tails {
+		l.o.Memory.drop(t)
+	}
+	l.tails, l.tailed = nil, 0
+	l.mu.Unlock()
+	return nil // the next Sync removes the files
 }

@@ -54,7 +54,6 @@ type Log struct {
 	tails   []*block   // ascending, may be gone
 	tailed  int64      // octets of tails
 	cut     []*segment // their files are still there
-	views   int        // while there are any, they stay
 	marked  uint64     // the first offset that is written down
 	names   bool       // files were made since the directory was synced
 	damage  []Damage
@@ -315,8 +314,8 @@ type Damage struct {
 	Reason   string
 }
 
-// Damage tells of all damage that was found when the log was opened, the oldest first. Damage within chunks is found by those
-// who read them.
+// Damage tells of all damage that was found when the log was opened, the oldest first, and then of what was noted. Damage within
+// chunks is found by those who read them.
 func (l *Log) Damage() []Damage {
 	l.mu.Lock()
 	defer l.mu.Unlock()

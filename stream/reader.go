@@ -272,6 +272,13 @@ func (r *Reader) Skip() {
 	}
 }
 
+// Retry has a reader that met damage look again: it may have been mended.
+func (r *Reader) Retry() {
+	if r.damage != nil {
+		r.Seek(r.Offset())
+	}
+}
+
 // Ready reports whether Next has something without reading from the disk.
 func (r *Reader) Ready() bool {
 	if r.b != nil && r.open && (len(r.records.data) > 0 || len(r.records.inner) > 0) {

@@ -73,23 +73,32 @@ type headers struct {
 
 // next reads the header of the chunk at a boundary, which is not at the limit, and checks that it fits there.
 func (w *headers) next(b boundary) (Header, error) {
-	i := b.pos - w.at
+	h, err := w.read(b.pos)
+	if err == nil && h.First != b.offset {
+		err = ErrChunk
+	}
+	return h, err
+}
+
+// read is next for a position.
+func (w *headers) read(pos int64) (Header, error) {
+	i := pos - w.at
 	if i < 0 || i+HeaderLen > int64(w.n) {
-		n := min(int64(len(w.buf)), w.limit-b.pos)
+		n := min(int64(len(w.buf)), w.limit-pos)
 		if n < HeaderLen {
 			return Header{}, ErrChunk
 		}
-		got, err := w.f.ReadAt(w.buf[:n], b.pos)
+		got, err := w.f.ReadAt(w.buf[:n], pos)
 		if got < HeaderLen {
 			if err := orDamaged(err); err != errHeader {
 				return Header{}, err
 			}
 			return Header{}, ErrChunk
 		}
-		w.at, w.n, i = b.pos, got, 0
+		w.at, w.n, i = pos, got, 0
 	}
 	h, err := ParseHeader(w.buf[i:w.n])
-	if err == nil && (h.First != b.offset || h.Size() > w.limit-b.pos) {
+	if err == nil && h.Size() > w.limit-pos {
 		err = ErrChunk
 	}
 	return h, err

@@ -31,9 +31,6 @@ func (l *Log) Sync() error {
 	}
 	names, cut, first := l.names, l.cut, l.first
 	l.names = false
-	if l.views > 0 {
-		cut = nil
-	}
 	l.mu.Unlock()
 	err := l.sync(dirty, names, first)
 	if err == nil {
