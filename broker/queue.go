@@ -223,6 +223,8 @@ func (q *Queue) attachError(err error) *amqp.Error {
 		return q.VHost.noQueue(q.Name)
 	case errors.Is(err, queue.ErrDown):
 		return q.homeDown()
+	case errors.Is(err, queue.ErrNoReplica):
+		return amqp.Errorf(amqp.PreconditionFailed, "stream %s does not have a running replica on the local node", q.VHost.queueResource(q.Name))
 	}
 	var refused *queue.RefusedError
 	if errors.As(err, &refused) {

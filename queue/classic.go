@@ -10,9 +10,10 @@ import (
 
 // Errors of queue operations. Whoever speaks to a client turns them into its words.
 var (
-	ErrDeleted  = errors.New("queue: deleted")
-	ErrNotEmpty = errors.New("queue: not empty")
-	ErrInUse    = errors.New("queue: in use")
+	ErrNoReplica = errors.New("queue: no sound replica on this node")
+	ErrDeleted   = errors.New("queue: deleted")
+	ErrNotEmpty  = errors.New("queue: not empty")
+	ErrInUse     = errors.New("queue: in use")
 	// ErrDown: it lives on another node, which cannot be reached.
 	ErrDown = errors.New("queue: its home node is down or inaccessible")
 )

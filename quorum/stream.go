@@ -46,7 +46,7 @@ type StreamMachine interface {
 
 	// View is the state as it is, for Save. Nothing is applied meanwhile. It may never be saved.
 	View() any
-	// Save writes a view, as frames. What cannot be read is ErrUncopied.
+	// Save writes a view, as frames.
 	Save(view any, frame FrameWriter) error
 	// Restore makes what Save wrote the state, durably, or leaves it as it was. Nothing is applied meanwhile. An error ends the
 	// process, unless it is one of frame's that says that the node stops.
@@ -58,9 +58,6 @@ type FrameWriter func(kind byte, payload []byte) error
 
 // FrameReader reads the next part, which is valid until the one after.
 type FrameReader func() (kind byte, payload []byte, err error)
-
-// ErrUncopied is what errors wrap of a state that cannot be copied to another member, while this one is none the worse for it.
-var ErrUncopied = errors.New("a shard of streams cannot be copied to another member")
 
 // StreamShard is a Raft shard for streams, run by the same engine as the slots of quorum queues. Its methods may be called
 // concurrently; Propose and CutLog when Start has returned.
@@ -263,7 +260,7 @@ func (r *streamReplica) Sync() error             { return r.m.Sync() }
 func (r *streamReplica) Close() error            { return r.m.Close() }
 
 // A copy of a shard of streams is an octet that says its format, and frames as those of slots.
-const streamFormat = 1
+const streamFormat = 2
 
 func (r *streamReplica) PrepareSnapshot() (any, error) { return r.m.View(), nil }
 
@@ -272,13 +269,7 @@ func (r *streamReplica) SaveSnapshot(view any, to io.Writer, stop <-chan struct{
 	if err := w.raw([]byte{streamFormat}); err != nil {
 		return err
 	}
-	err := r.m.Save(view, w.frame)
-	var broken *unreadable
-	if errors.Is(err, ErrUncopied) || errors.As(err, &broken) { // the process is none the worse for it; the other one will ask again
-		r.log.Error("a slot of streams is not copied to another member", "slot", r.s.number, "error", err.Error())
-		return sm.ErrSnapshotStreaming
-	}
-	return err
+	return r.m.Save(view, w.frame)
 }
 
 func (r *streamReplica) RecoverFromSnapshot(from io.Reader, stop <-chan struct{}) error {

@@ -27,6 +27,7 @@ import (
 const (
 	PurposeMessages uint8 = 1
 	PurposeSnapshot uint8 = 2
+	PurposeStreams  uint8 = 3 // of those who keep the machines of streams: a Transport does not take it
 )
 
 // Network connects this node with the other members, which it knows by their numbers.

@@ -21,7 +21,7 @@ const (
 	indexMagic   = "WarrnIdx"
 	segmentMagic = "WarrnSeg"
 	fileVersion  = 1
-	fileHeader   = 32
+	fileHeader   = SegmentHeaderLen
 	boundaryLen  = 40
 
 	// indexStep is how far apart boundaries are at least, in octets of the segment.

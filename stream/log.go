@@ -91,6 +91,13 @@ func (l *Log) Size() (n int64) {
 	return n
 }
 
+// Err is why the log takes nothing any more, nil if it does.
+func (l *Log) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.broken
+}
+
 // Count is how many segments there are.
 func (l *Log) Count() int {
 	l.mu.Lock()

@@ -24,6 +24,9 @@ const (
 	firstSuffix   = ".first" // an empty file whose name says that what is below that offset was removed
 )
 
+// SegmentHeaderLen is the position of a segment's first chunk.
+const SegmentHeaderLen = 32
+
 // ErrVersion is of files that a later version wrote.
 var ErrVersion = errors.New("stream: the file is of a format that this version does not know")
 

@@ -3,7 +3,7 @@ package slots
 import (
 	"encoding/binary"
 	"errors"
-	"slices"
+	"fmt"
 	"time"
 
 	"github.com/warrenmq/warren/queue"
@@ -16,7 +16,7 @@ var (
 	ErrUnknownName = errors.New("stream: nobody has committed an offset under that name")
 	ErrOutside     = errors.New("stream: the stream does not reach there")
 	ErrWhole       = errors.New("stream: this node's replica lacks nothing")
-	ErrOthers      = errors.New("stream: other members have what this one lacks: 'warren cluster forget' has it leave, and it can join again with an empty directory")
+	ErrOthers      = errors.New("stream: other members have what this one lacks, and it is copied from them")
 )
 
 // Status is a stream at one moment.
@@ -29,7 +29,8 @@ type Status struct {
 	Names       int             // with committed offsets
 	Damage      []stream.Damage // found at the start, or by readers since
 	SkipTo      uint64          // readers pass over damage below
-	Broken      string          // why nothing is taken; "" if all is well
+	Broken      string          // what is missing at the end; "" if all is well
+	Mending     string          // what is missing, or damaged, is fetched from other members; "" if nothing is
 	Leader      uint64          // number of the node that leads the slot; 0: none is known
 }
 
@@ -54,16 +55,21 @@ func (q *Queue) Status() (s Status) {
 	if r.broken != nil {
 		s.Broken = r.broken.Error()
 	}
+	log, unmended := r.log, r.unmended
 	m.mu.Unlock()
-	s.Octets, s.Segments, s.Damage = r.log.Size(), r.log.Count(), r.log.Damage()
-	s.LastTime, _ = r.log.LastTime()
-	s.Leader = q.slot.shard.Leader()
-	q.mu.Lock()
-	for _, d := range q.damage {
-		if d.To > s.First && !slices.ContainsFunc(s.Damage, func(x stream.Damage) bool { return x.File == d.File && x.To == d.To }) {
-			s.Damage = append(s.Damage, d)
+	s.Octets, s.Segments, s.Damage = log.Size(), log.Count(), log.Damage()
+	if next := log.Next(); q.host.mends() && (s.Broken != "" || len(s.Damage) > 0) {
+		s.Mending = "it is fetched from other members"
+		if s.Broken != "" {
+			s.Mending = fmt.Sprintf("offsets from %d to %d are fetched from other members", next, s.Next)
+		}
+		if unmended != "" {
+			s.Mending += "; " + unmended
 		}
 	}
+	s.LastTime, _ = log.LastTime()
+	s.Leader = q.slot.shard.Leader()
+	q.mu.Lock()
 	s.Readers = len(q.consumers)
 	q.mu.Unlock()
 	return s

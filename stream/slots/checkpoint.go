@@ -103,18 +103,9 @@ func (m *machine) checkpoint() (index uint64, err error) {
 		return 0, fmt.Errorf("slot %d of streams: checkpoint: %w", m.number, err)
 	}
 	s.index = index
-	m.mu.Lock()
 	for _, q := range gone {
-		m.doomed = append(m.doomed, q.path)
-	}
-	var doomed []string
-	if m.views == 0 {
-		doomed, m.doomed = m.doomed, nil
-	}
-	m.mu.Unlock()
-	for _, dir := range doomed {
-		if err := m.remove(dir); err != nil {
-			m.log.Warn("files of a deleted stream stay until the next start", "directory", dir, "error", err.Error())
+		if err := m.remove(q.path); err != nil {
+			m.log.Warn("files of a deleted stream stay until the next start", "directory", q.path, "error", err.Error())
 		}
 	}
 	return index, nil
@@ -331,9 +322,6 @@ func (m *machine) clean() error {
 	}
 	for _, q := range m.gone {
 		known[strconv.FormatUint(q.dir, 10)] = true
-	}
-	for _, dir := range m.doomed {
-		known[filepath.Base(dir)] = true
 	}
 	last, home := m.lastDir, m.home(m.copies)
 	m.mu.Unlock()

@@ -34,6 +34,8 @@ type consumer struct {
 	inFlight int        // how many it holds
 	blocked  bool       // its outlet is full, until Ready
 	waiting  bool       // at the end of the stream, until that grows
+	stuck    bool       // at damage, until it is made good
+	retry    bool       // it was
 	gone     bool       // gets nothing more
 	stage    stage
 	progress stream.Progress // of one with a name
@@ -62,7 +64,7 @@ func (c *consumer) schedule() {
 
 // room is how many messages the consumer may be given now. Called with c.mu held.
 func (c *consumer) room() int {
-	if c.gone || c.blocked {
+	if c.gone || c.blocked || c.stuck {
 		return 0
 	}
 	return max(0, c.prefetch-c.inFlight)
@@ -72,9 +74,13 @@ func (c *consumer) room() int {
 func (c *consumer) run(w *worker) {
 	c.mu.Lock()
 	c.stage, c.waiting = running, false
-	room := c.room()
+	room, retry := c.room(), c.retry
+	c.retry = false
 	c.mu.Unlock()
 	more := false
+	if retry {
+		c.reader.Retry()
+	}
 	if room > 0 {
 		more = c.read(w, min(room, turnMessages))
 		c.reader.Release()
@@ -135,7 +141,9 @@ func (c *consumer) trouble(w *worker, err error, had uint64) (more bool) {
 			c.reader.Skip()
 			return true
 		}
-		q.damaged(damage)
+		if q.damaged(c, damage) {
+			return false
+		}
 	case errors.Is(err, stream.ErrClosed):
 		if c.move() {
 			return true

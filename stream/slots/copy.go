@@ -2,11 +2,7 @@ package slots
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
-	"path/filepath"
-	"runtime"
-	"strconv"
 
 	"github.com/warrenmq/warren/quorum"
 	"github.com/warrenmq/warren/quorum/propose"
@@ -17,117 +13,55 @@ import (
 // A member that is new, or lags behind the log, gets a slot as it is at one index, as frames:
 //
 //	slot     index u64 | what a checkpoint has of the slot as a whole
-//	stream   id, first offset of its log uvarints | what a checkpoint has of it
-//	segment  the offset at which one of the last stream begins, u64
-//	octets   what follows in the file of the last segment
-//	end      how many streams, how many octets of files: uvarints
+//	stream   id uvarint | what a checkpoint has of it
+//	end      how many streams uvarint
 //
-// What the receiver makes of it is a new directory beside its own; one batch of the database makes it the slot's.
+// The segments are not among them. The receiver keeps those that it has, and asks other members for what its logs lack, while
+// it goes on (mend.go).
 const (
 	frameSlot = iota + 1
 	frameStream
-	frameSegment
-	frameOctets
 	frameEnd
 )
 
 // view is a slot as it was at one index.
 type view struct {
-	m       *machine
 	index   uint64
 	common  []byte
-	streams []viewed
-	err     error // why it cannot be copied
-	done    bool  // released; guarded by the machine's lock
-}
-
-type viewed struct {
-	id     uint64
-	record []byte
-	log    *stream.View
+	streams map[uint64][]byte // records
 }
 
 // View implements quorum.StreamMachine.
 func (m *machine) View() any {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	v := &view{m: m, index: m.applied, common: m.common(nil)}
-	for _, q := range m.streams {
-		x := viewed{q.id, q.record(nil), q.log.View()}
-		v.streams = append(v.streams, x)
-		switch {
-		case q.broken != nil:
-			v.err = fmt.Errorf("%w: %s: %w", quorum.ErrUncopied, q.path, q.broken)
-		case x.log.Next != q.next:
-			v.err = fmt.Errorf("%w: %s has more than was applied yet", quorum.ErrUncopied, q.path)
-		}
+	v := &view{index: m.applied, common: m.common(nil), streams: map[uint64][]byte{}}
+	for id, q := range m.streams {
+		v.streams[id] = q.record(nil)
 	}
-	m.views++
-	runtime.SetFinalizer(v, (*view).release) // the engine may change its mind before it saves it
 	return v
-}
-
-// release lets the files go.
-func (v *view) release() {
-	v.m.mu.Lock()
-	defer v.m.mu.Unlock()
-	if v.done {
-		return
-	}
-	v.done = true
-	v.m.views--
-	for i := range v.streams {
-		v.streams[i].log.Release()
-	}
 }
 
 // Save implements quorum.StreamMachine.
 func (m *machine) Save(x any, frame quorum.FrameWriter) error {
 	v := x.(*view)
-	defer v.release()
-	if v.err != nil {
-		return v.err
-	}
 	if err := frame(frameSlot, append(binary.LittleEndian.AppendUint64(nil, v.index), v.common...)); err != nil {
 		return err
 	}
-	total := uint64(0)
-	var sending error
-	for i := range v.streams {
-		q := &v.streams[i]
-		head := binary.AppendUvarint(binary.AppendUvarint(nil, q.id), q.log.First)
-		if err := frame(frameStream, append(head, q.record...)); err != nil {
+	for id, record := range v.streams {
+		if err := frame(frameStream, append(binary.AppendUvarint(nil, id), record...)); err != nil {
 			return err
 		}
-		err := q.log.Copy(func(base uint64) error {
-			sending = frame(frameSegment, binary.LittleEndian.AppendUint64(nil, base))
-			return sending
-		}, func(b []byte) error {
-			total += uint64(len(b))
-			sending = frame(frameOctets, b)
-			return sending
-		})
-		if sending != nil {
-			return sending
-		}
-		if err != nil {
-			return fmt.Errorf("%w: %w", quorum.ErrUncopied, err)
-		}
 	}
-	return frame(frameEnd, binary.AppendUvarint(binary.AppendUvarint(nil, uint64(len(v.streams))), total))
+	return frame(frameEnd, binary.AppendUvarint(nil, uint64(len(v.streams))))
 }
 
-// restored is a copy that is being read.
+// restored is a state that is being read.
 type restored struct {
-	m       *machine
-	home    string
 	state   machine // of which the index, the clock, the counter of directories and the origins count
 	common  []byte
 	streams map[uint64]*replica
 	records map[uint64][]byte
-	last    *replica       // whose files come now
-	files   *stream.Copied // of last
-	octets  uint64
 }
 
 // Restore implements quorum.StreamMachine.
@@ -135,20 +69,8 @@ func (m *machine) Restore(frame quorum.FrameReader) error {
 	s := &m.saving
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	copies := m.copies + 1
-	x := &restored{m: m, home: m.home(copies), streams: map[uint64]*replica{}, records: map[uint64][]byte{}}
-	err := m.removeHome(x.home)
-	if err == nil {
-		err = m.fs.MkdirAll(x.home)
-	}
-	if err == nil {
-		err = x.read(frame)
-	}
-	if err == nil {
-		err = errors.Join(m.fs.SyncDir(x.home), m.fs.SyncDir(filepath.Dir(x.home)))
-	}
-	if err != nil {
-		x.discard()
+	x := &restored{streams: map[uint64]*replica{}, records: map[uint64][]byte{}}
+	if err := x.read(frame); err != nil {
 		return err
 	}
 	var batch storage.Batch
@@ -157,32 +79,14 @@ func (m *machine) Restore(frame quorum.FrameReader) error {
 		batch.Set(m.key('s', id), record)
 	}
 	batch.Set(m.key('o', 0), x.common)
-	batch.Set(m.key('c', 0), binary.LittleEndian.AppendUint64(nil, copies))
 	batch.Set(m.key('a', 0), appliedRecord(x.state.applied))
-	if err := m.db.Commit(&batch, true); err != nil { // the next start knows which directory counts
+	if err := m.db.Commit(&batch, true); err != nil { // a start goes on from here: it finds that the logs lack something
 		return err
 	}
-	old := m.replace(x, copies)
-	if err := m.removeHome(old); err != nil {
-		m.log.Warn("files of a slot of streams stay until the next start", "directory", old, "error", err.Error())
-	}
-	return nil
+	return m.replace(x)
 }
 
-// discard deletes what was read.
-func (x *restored) discard() {
-	if x.files != nil {
-		_ = x.files.Close()
-	}
-	for _, q := range x.streams {
-		if q.log != nil {
-			q.log.Close()
-		}
-	}
-	_ = x.m.removeHome(x.home) // the next start deletes what stays
-}
-
-// read reads everything, and opens the streams.
+// read reads everything.
 func (x *restored) read(frame quorum.FrameReader) error {
 	for {
 		kind, payload, err := frame()
@@ -201,30 +105,18 @@ func (x *restored) read(frame quorum.FrameReader) error {
 			x.common = append([]byte{}, r.B...)
 			err = x.state.readCommon(x.common)
 		case frameStream:
-			if err := x.finish(); err != nil {
-				return err
-			}
-			err = x.begin(&r)
-		case frameSegment:
-			base := r.U64()
-			if r.Bad || x.files == nil {
-				r.Fail()
+			id := r.Uvarint()
+			if r.Bad {
 				break
 			}
-			err = x.files.Segment(base)
-		case frameOctets:
-			if x.files == nil {
-				r.Fail()
-				break
-			}
-			x.octets += uint64(len(payload))
-			err = x.files.Write(payload)
+			record := append([]byte{}, r.B...)
+			x.records[id] = record
+			x.streams[id], err = decode(id, record)
 		case frameEnd:
-			n, octets := r.Uvarint(), r.Uvarint()
-			if r.Bad || n != uint64(len(x.streams)) || octets != x.octets {
-				return fmt.Errorf("%w: a copy of %d streams and %d octets has %d and %d", errFormat, n, octets, len(x.streams), x.octets)
+			if n := r.Uvarint(); r.Bad || n != uint64(len(x.streams)) {
+				return fmt.Errorf("%w: a copy of %d streams has %d", errFormat, n, len(x.streams))
 			}
-			return x.finish()
+			return nil
 		default:
 			r.Fail()
 		}
@@ -237,70 +129,45 @@ func (x *restored) read(frame quorum.FrameReader) error {
 	}
 }
 
-// begin begins a stream.
-func (x *restored) begin(r *reader) error {
-	id, first := r.Uvarint(), r.Uvarint()
-	if r.Bad {
-		return nil
-	}
-	record := append([]byte{}, r.B...)
-	q, err := decode(id, record)
-	if err != nil {
-		return err
-	}
-	q.path = filepath.Join(x.home, strconv.FormatUint(q.dir, 10))
-	if x.files, err = stream.NewCopied(x.m.fs, q.path, first); err != nil {
-		return err
-	}
-	x.last, x.streams[id], x.records[id] = q, q, record
-	return nil
-}
-
-// finish makes the files of the last stream durable, and opens it, which reads and checks all of it.
-func (x *restored) finish() error {
-	if x.last == nil {
-		return nil
-	}
-	q, files := x.last, x.files
-	x.last, x.files = nil, nil
-	if err := files.Close(); err != nil {
-		return err
-	}
-	log, report, err := stream.Open(x.m.fs, q.path, stream.Options{SegmentBytes: q.segment, Memory: x.m.memory, Files: x.m.files})
-	if err != nil {
-		return err
-	}
-	q.log = log
-	if log.Next() != q.next || report.Torn > 0 || report.Lost || len(report.Damage) > 0 {
-		return fmt.Errorf("%w: a stream that should end at offset %d has come to %d", errFormat, q.next, log.Next())
-	}
-	return log.Sync() // writes the index
-}
-
-// replace has the machine go on with what was received and is on disk, and returns the directory that it had. Readers go on in the
-// new logs. Called with saving.mu held.
-func (m *machine) replace(x *restored, copies uint64) (old string) {
+// replace has the machine go on with a state that is in the database. Logs of streams that it has stay, and lack what they have
+// missed. Called with saving.mu held.
+func (m *machine) replace(x *restored) error {
 	m.mu.Lock()
 	defer m.ring.wake()
 	defer m.mu.Unlock()
 	had := m.streams
-	old = m.home(m.copies)
-	m.copies, m.streams, m.gone, m.doomed = copies, x.streams, nil, nil
 	m.now, m.lastDir, m.origins, m.applied, m.since = x.state.now, x.state.lastDir, x.state.origins, x.state.applied, 0
 	m.saving.index = m.applied
-	m.anyBroken.Store(false)
-	for id, q := range m.streams {
-		q.local = m.locals[id]
+	m.streams = map[uint64]*replica{}
+	for id, q := range x.streams {
+		if old := had[id]; old != nil && old.dir == q.dir {
+			delete(had, id)
+			old.limits, old.offsets, old.first, old.next = q.limits, q.offsets, q.first, q.next
+			q = old
+			q.log.Cut(q.first)
+			if next := q.log.Next(); next < q.next && q.broken == nil {
+				m.breaks(q, &lacksError{next, q.next})
+			}
+			q.stopHolding()
+		} else {
+			q.path = m.pathOf(q.dir)
+			if err := m.open(q); err != nil {
+				return err
+			}
+		}
+		m.streams[id] = q
+		q.changed, q.local = true, m.locals[id]
 		q.show()
 	}
 	for _, q := range had { // before their readers are told
 		q.log.Close()
+		m.gone = append(m.gone, q)
 	}
 	o := m.origins.Of(m.node)
 	mine := o != nil && o.Boot == m.boot
 	m.live = m.live || mine
 	if !m.live {
-		return old
+		return nil
 	}
 	if mine { // what is not in flight any more is nobody's
 		for n := o.Last - min(o.Last, propose.MaxFlight) + 1; n <= o.Last; n++ {
@@ -318,5 +185,72 @@ func (m *machine) replace(x *restored, copies uint64) (old string) {
 		r.replaced = append(r.replaced, local)
 	}
 	m.ring.put(r)
-	return old
+	return nil
+}
+
+// lacksError says that a log has less than was applied.
+type lacksError struct{ from, to uint64 }
+
+func (e *lacksError) Error() string {
+	return fmt.Sprintf("offsets from %d to %d are missing", e.from, e.to)
+}
+
+// breaks notes that a replica lacks something at its end, and takes nothing more until it has that. Called with m.mu held.
+func (m *machine) breaks(q *replica, err error) {
+	q.broken, q.since = err, m.applied
+	m.anyBroken.Store(true)
+	m.lacking()
+}
+
+// held are chunks that were applied while the log lacked what is before them.
+type held struct {
+	from   uint64 // the offset of the first one
+	chunks [][]byte
+	octets int
+}
+
+// maxHeld is how many octets of chunks are held for one stream; with more, what is missing is fetched once more.
+const maxHeldOctets = 16 << 20
+
+// hold has a replica that is broken hold what is applied from now on. Called with m.mu held.
+func (q *replica) hold() {
+	if q.held == nil {
+		q.held = &held{from: q.next}
+	}
+}
+
+func (q *replica) stopHolding() { q.held = nil }
+
+// keep holds a chunk.
+func (q *replica) keep(chunk []byte) {
+	h := q.held
+	if h == nil {
+		return
+	}
+	if h.octets += len(chunk); h.octets > maxHeldOctets {
+		q.stopHolding()
+		return
+	}
+	h.chunks = append(h.chunks, append([]byte(nil), chunk...))
+}
+
+// join appends what was held behind what the log has now, and reports whether nothing is missing any more. Called with m.mu held.
+func (q *replica) join() (whole bool, err error) {
+	if next := q.log.Next(); q.held != nil && next >= q.held.from {
+		at := q.held.from
+		for _, chunk := range q.held.chunks {
+			h, err := stream.ParseHeader(chunk)
+			if err != nil {
+				return false, err
+			}
+			if at == next {
+				if _, err := q.log.Append(chunk); err != nil {
+					return false, err
+				}
+				next += uint64(h.Records)
+			}
+			at += uint64(h.Records)
+		}
+	}
+	return q.log.Next() >= q.next, nil
 }

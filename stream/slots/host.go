@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -34,6 +35,8 @@ type Options struct {
 	Log    *slog.Logger
 	Quorum *quorum.Host // runs the Raft shards; is closed after the Host
 	Memory int64        // for readers of all streams, octets; 0: stream.DefaultMemory
+	// Network reaches other members for what a replica lacks; nil: there are none.
+	Network Network
 	// Fatal is told when what was appended could not be made durable, and ends the process. nil panics.
 	Fatal func(error)
 	// Now is the time in milliseconds since 1970; nil: the system's.
@@ -48,6 +51,8 @@ type Counters struct {
 	Skipped    atomic.Uint64 // records in damage that consumers passed over, as an operator has told them to
 	Damaged    atomic.Uint64 // times that a reader met damage
 	Unreadable atomic.Uint64 // entries that AMQP 0-9-1 cannot carry
+	Mended     atomic.Uint64 // times that a replica was given by another member what it lacked
+	Copied     atomic.Uint64 // octets that other members gave
 	Fenced     atomic.Uint64 // consumers that were cancelled because a newer one of their name came, or an operator moved its offset
 }
 
@@ -64,12 +69,15 @@ type Host struct {
 	memory  *stream.Memory
 	files   *stream.Files
 	workers *workers
+	mender  *mender
+	serving sync.WaitGroup // connections of members that copy
 
 	mu      sync.Mutex // guards what follows
 	slots   []*slot
 	opening chan struct{} // closed when the start is over; nil: there was none
 	err     error         // of the start
 	closed  bool
+	giving  map[net.Conn]struct{} // connections of members that copy
 	// complete says that metadata is: what it says of limits counts, and what it does not know is gone.
 	complete bool
 }
@@ -78,7 +86,8 @@ var keyStreams = []byte("k/streams")
 
 // Open opens what there is of streams. Without any it does nothing.
 func Open(o Options) (*Host, error) {
-	h := &Host{o: o, memory: stream.NewMemory(o.Memory), files: stream.NewFiles(o.FS, 0), workers: newWorkers(o.Pool), complete: !o.Quorum.Clustered()}
+	h := &Host{o: o, memory: stream.NewMemory(o.Memory), files: stream.NewFiles(o.FS, 0), workers: newWorkers(o.Pool), giving: map[net.Conn]struct{}{}, complete: !o.Quorum.Clustered()}
+	h.mender = newMender(h)
 	v, err := o.DB.Get(keyStreams)
 	if err != nil || v == nil {
 		return h, err
@@ -130,8 +139,13 @@ func (h *Host) start() {
 	h.mu.Unlock()
 	if err != nil {
 		h.o.Log.Error("streams cannot be run", "error", err.Error())
+		return
 	}
+	h.mender.start()
 }
+
+// mends reports whether there are other members that may have what a replica lacks.
+func (h *Host) mends() bool { return h.o.Network != nil && len(h.o.Network.Others()) > 0 }
 
 func (h *Host) open() error {
 	for _, s := range h.slots {
@@ -338,6 +352,13 @@ func (h *Host) Close() error {
 		return nil
 	}
 	<-opening
+	h.mender.close()
+	h.mu.Lock()
+	for c := range h.giving {
+		c.Close()
+	}
+	h.mu.Unlock()
+	h.serving.Wait()
 	var stopping sync.WaitGroup
 	for _, s := range h.slots {
 		stopping.Go(func() { s.stop(stopPatience) })

@@ -30,6 +30,8 @@ type machine struct {
 	ring      *ring         // what is to be done
 	full      func()        // called without locks when it is time for a checkpoint
 	grew      func()        // the same when a segment was begun
+	lacking   func()        // called, with locks, when a replica lacks something; it does not wait
+	mends     func() bool   // other members may have what a replica lacks
 	pause     time.Duration // between tries to append
 	anyBroken atomic.Bool   // some replica is
 
@@ -42,9 +44,7 @@ type machine struct {
 	gone    []*replica        // streams deleted since the last checkpoint
 	locals  map[uint64]*Queue // local: those that metadata knows
 	skips   map[uint64]uint64 // local: up to which offset readers pass over damage
-	copies  uint64            // local: how many times the state was that of another member; its directory has the number
-	views   int               // local: how many views there are
-	doomed  []string          // local: directories that go when there are none
+	copies  uint64            // local: which directory is the slot's
 	live    bool              // local: entries are no longer those of earlier starts, which were carried out then
 	since   int64             // local: octets applied since the last checkpoint
 	begun   bool              // local: a segment was begun
@@ -66,13 +66,17 @@ type replica struct {
 	next    uint64 // the one that comes next, as the commands say: the log may be ahead, after a crash
 	changed bool   // since the last checkpoint
 
-	log    *stream.Log
-	local  *Queue // nil: metadata does not know it
-	broken error  // local: this replica lacks something that was durable
+	log   *stream.Log
+	local *Queue // nil: metadata does not know it
+	// Local: this replica lacks something at its end, since an entry; and what of it is held until it does not.
+	broken   error
+	since    uint64
+	held     *held
+	unmended string // local: why the last try to mend it failed
 }
 
 func newMachine(number uint16) *machine {
-	return &machine{number: number, pause: appendPause, streams: map[uint64]*replica{}, locals: map[uint64]*Queue{}, skips: map[uint64]uint64{}}
+	return &machine{number: number, pause: appendPause, streams: map[uint64]*replica{}, locals: map[uint64]*Queue{}, skips: map[uint64]uint64{}, lacking: func() {}, mends: func() bool { return false }}
 }
 
 // Apply implements quorum.StreamMachine: it applies a batch, if it is the next one of its origin, and returns the number up to
@@ -303,7 +307,7 @@ func (m *machine) Heard(node uint64) uint64 {
 
 // open opens the log of a stream, and compares it with what the stream's record says.
 func (m *machine) open(q *replica) error {
-	log, report, err := stream.Open(m.fs, q.path, stream.Options{SegmentBytes: q.segment, Memory: m.memory, Files: m.files})
+	log, report, err := stream.Open(m.fs, q.path, m.logOptions(q))
 	if err != nil {
 		return err
 	}
@@ -311,7 +315,7 @@ func (m *machine) open(q *replica) error {
 	next := log.Next()
 	switch {
 	case next < q.next:
-		q.broken = fmt.Errorf("offsets from %d to %d are missing", next, q.next)
+		m.breaks(q, &lacksError{next, q.next})
 	case report.Lost: // the Raft log has what is missing
 		if err := log.Rewind(next); err != nil {
 			return err
@@ -323,11 +327,19 @@ func (m *machine) open(q *replica) error {
 	for _, d := range report.Damage {
 		m.log.Error("a stream is damaged", "file", d.File, "reason", d.Reason, "from", d.From, "to", d.To)
 	}
-	if q.broken != nil {
-		m.anyBroken.Store(true)
+	switch {
+	case len(report.Damage) > 0:
+		m.lacking()
+	case q.broken != nil && m.mends():
+		m.log.Warn("a stream lacks something on this node, and is copied from other members", "directory", q.path, "why", q.broken.Error())
+	case q.broken != nil:
 		m.log.Error("a stream lacks its end, and takes nothing until 'warren stream recover' has it go on without", "directory", q.path, "error", q.broken.Error())
 	}
 	return nil
+}
+
+func (m *machine) logOptions(q *replica) stream.Options {
+	return stream.Options{SegmentBytes: q.segment, Memory: m.memory, Files: m.files}
 }
 
 // appendTries and appendPause say how an append that failed is tried again. The slot stands still meanwhile.
@@ -349,10 +361,10 @@ func (m *machine) append(r *round, q *replica, chunk []byte) error {
 	defer q.show()
 	switch {
 	case q.broken != nil:
+		q.keep(chunk)
 		return nil
 	case have > at && have < q.next || have < at:
-		q.broken = fmt.Errorf("its files end at offset %d, which is not where the chunk from %d to %d begins or ends", have, at, q.next)
-		m.anyBroken.Store(true)
+		m.breaks(q, fmt.Errorf("its files end at offset %d, which is not where the chunk from %d to %d begins or ends", have, at, q.next))
 		m.log.Error("a stream is not what the Raft log says, and takes nothing any more", "directory", q.path, "error", q.broken.Error())
 		return nil
 	case have > at:

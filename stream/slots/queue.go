@@ -37,7 +37,7 @@ type Queue struct {
 	last      queue.ConsumerID
 	over      bool // it was deleted
 	config    queue.Config
-	damage    []stream.Damage
+	parked    []parked
 }
 
 // errGetter is of who wants single messages: that is refused before it comes here.
@@ -64,7 +64,7 @@ func (q *Queue) Publish(b *queue.Batch, w *queue.Wake) {
 	m.buf, m.entries = m.buf[:0], m.entries[:0]
 	b.Refused, b.Pressed = 0, false
 	var refused []queue.Range
-	broken := q.isBroken()
+	broken := q.isBroken() && !q.host.mends()
 	pool := q.host.o.Pool
 	for i := range b.Messages {
 		msg := &b.Messages[i]
@@ -166,8 +166,11 @@ func (c *consumer) find(done func(queue.ConsumerID, error)) {
 	case r == nil:
 		done(0, queue.ErrDeleted)
 		return
+	case broken != nil && q.host.mends():
+		q.park(c, done)
+		return
 	case broken != nil:
-		done(0, broken)
+		done(0, queue.ErrNoReplica)
 		return
 	}
 	how, offset, err := c.place()
@@ -474,14 +477,23 @@ func (q *Queue) skip() uint64 {
 	return m.skips[q.id]
 }
 
-// damaged notes what a reader could not read.
-func (q *Queue) damaged(e *stream.DamageError) {
+// damaged notes what a consumer could not read. It reports whether the consumer waits until that is made good; otherwise it is
+// to be cancelled.
+func (q *Queue) damaged(c *consumer, e *stream.DamageError) (waits bool) {
 	q.host.Counters.Damaged.Add(1)
-	q.host.o.Log.Error("a stream is damaged; the consumer is cancelled. 'warren stream skip' has readers pass over it",
-		"queue", q.name, "from", e.From, "to", e.To, "file", e.File, "reason", e.Reason)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.damage) < 100 && !slices.ContainsFunc(q.damage, func(d stream.Damage) bool { return d.File == e.File && d.To == e.To }) {
-		q.damage = append(q.damage, e.Damage)
+	waits = q.host.mends()
+	told := "a stream is damaged; the consumer is cancelled. 'warren stream skip' has readers pass over it"
+	if waits {
+		told = "a stream is damaged; the consumer waits until another member has given what is"
 	}
+	if c.log.Note(e.Damage) {
+		q.host.o.Log.Error(told, "queue", q.name, "from", e.From, "to", e.To, "file", e.File, "reason", e.Reason)
+	}
+	if waits {
+		c.mu.Lock()
+		c.stuck = true
+		c.mu.Unlock()
+		q.host.mender.wake()
+	}
+	return waits
 }

@@ -45,6 +45,7 @@ func newSlot(h *Host, m *machine) *slot {
 	m.ring = newRing()
 	m.full = func() { wake(s.keep) }
 	m.grew = func() { wake(s.grew) }
+	m.lacking, m.mends = h.mender.wake, h.mends
 	s.proposer = newProposer(m.node, m.boot, h.o.Pool, h.now, h.press)
 	s.dispatcher = &dispatcher{ring: m.ring, proposer: s.proposer}
 	s.shard = h.o.Quorum.StreamShard(m.number, m)
@@ -74,6 +75,9 @@ func (s *slot) start() error {
 		return err
 	}
 	s.started = true
+	s.dispatcher.shut = func() bool {
+		return s.shard.Joined() && s.host.mends() && s.machine.anyBroken.Load() && !slices.Contains(s.shard.Members(), s.machine.node)
+	}
 	if s.shard.Joined() { // by a second batch the others see that the first was applied here, with all that lies before it
 		s.proposer.command(cmdAsk, 0, nil, func(*result, *queue.Wake) { s.proposer.command(cmdBegin, 0, nil, nil) })
 	}
@@ -108,7 +112,7 @@ func (s *slot) keeper() {
 			case <-time.After(checkpointRetry):
 			}
 		}
-		if err := s.shard.CutLog(index, s.quit); err != nil {
+		if err := s.shard.CutLog(s.machine.needs(index), s.quit); err != nil {
 			s.log.Warn("the log of a slot of streams was not cut", "slot", s.machine.number, "error", err.Error())
 		}
 	}
