@@ -84,7 +84,7 @@ func (r *rooms) openData() error {
 		return unopened("quorum queues in "+filepath.Join(dir, "raft"), dir, err)
 	}
 	r.streams, err = slots.Open(slots.Options{FS: storage.Roomy(fs, noSpace), Dir: filepath.Join(dir, "streams"), DB: r.db, Pool: r.pool, Log: r.log,
-		Quorum: r.quorum, Fatal: r.streamsFailed})
+		Quorum: r.quorum, Network: r.streamNetwork(), Fatal: r.streamsFailed})
 	if err != nil {
 		return unopened("streams in "+filepath.Join(dir, "streams"), dir, err)
 	}
@@ -165,6 +165,14 @@ func (r *rooms) raftFailed(err error) {
 	}
 	r.log.Error(what, "error", err.Error())
 	os.Exit(code)
+}
+
+// streamNetwork reaches the other members for streams; nil: the node is alone.
+func (r *rooms) streamNetwork() slots.Network {
+	if r.member == nil {
+		return nil
+	}
+	return raftNetwork{r.member.link}
 }
 
 // streamsFailed is the same for segments of streams.

@@ -256,6 +256,10 @@ func (m *membership) open() (err error) {
 			c.Close()
 			return
 		}
+		if purpose == quorum.PurposeStreams {
+			m.rooms.acceptStreams(p.Number, c)
+			return
+		}
 		m.transport.Accept(p.Number, purpose, c)
 	}
 	o.Refused = func(r *cluster.Refusal) { m.log.Warn("this node and another do not talk", "why", r.Error()) }
@@ -275,6 +279,26 @@ func (n raftNetwork) Dial(ctx context.Context, member uint64, purpose uint8) (ne
 		return nil, cluster.ErrUnknown
 	}
 	return n.link.Dial(ctx, p.ID, purpose)
+}
+
+// Others are the numbers of all other members.
+func (n raftNetwork) Others() (others []uint64) {
+	for _, p := range n.link.Peers() {
+		if p.Number != 0 {
+			others = append(others, p.Number)
+		}
+	}
+	return others
+}
+
+// acceptStreams gives a connection on which a member copies streams to those who have them.
+func (r *rooms) acceptStreams(member uint64, c net.Conn) {
+	select {
+	case <-r.member.ready: // and the streams are open
+		r.streams.Accept(member, c)
+	default:
+		c.Close()
+	}
 }
 
 // begin lets the others reach this node, and begins to reach them.

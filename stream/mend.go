@@ -12,11 +12,11 @@ const maxNoted = 100
 // ErrBehind says that the other log has less than is to be mended.
 var ErrBehind = errors.New("stream: the other log does not have it")
 
-// Note remembers damage that somebody found, until Mend or Cut has it go. It reports whether it is new.
+// Note remembers damage that somebody found, until Mend or Cut has it go. It reports whether nothing was known of it.
 func (l *Log) Note(d Damage) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	known := func(x Damage) bool { return x.From <= d.From && d.To <= x.To }
+	known := func(x Damage) bool { return x.From < d.To && d.From < x.To }
 	if d.To <= l.first || len(l.damage) >= maxNoted || slices.ContainsFunc(l.damage, known) {
 		return false
 	}

@@ -16,7 +16,7 @@ var (
 	ErrUnknownName = errors.New("stream: nobody has committed an offset under that name")
 	ErrOutside     = errors.New("stream: the stream does not reach there")
 	ErrWhole       = errors.New("stream: this node's replica lacks nothing")
-	ErrOthers      = errors.New("stream: other members have what this one lacks, and it is copied from them")
+	ErrOthers      = errors.New("stream: other members have, or may have, what this one lacks, and it is copied from them as soon as they can be reached")
 )
 
 // Status is a stream at one moment.
@@ -221,19 +221,21 @@ func (q *Queue) SkipTo(offset uint64) error {
 }
 
 // GoOn has a stream that lacks its end go on with what it has, and returns the offset that comes next. Offsets of what is lost
-// are given again. ErrWhole is of one that lacks nothing, ErrOthers of one that others have, too.
+// are given again. ErrWhole is of one that lacks nothing, ErrOthers of one while another member may have what is lacking.
 func (q *Queue) GoOn() (uint64, error) {
 	m := q.slot.machine
+	others := len(q.Members()) > 1
 	m.mu.Lock()
 	r := m.streams[q.id]
 	broken := r != nil && r.broken != nil
+	others = others && !(broken && r.verdict >= behind)
 	m.mu.Unlock()
 	switch {
 	case r == nil:
 		return 0, queue.ErrDeleted
 	case !broken:
 		return 0, ErrWhole
-	case len(q.Members()) > 1: // they would lose it, too
+	case others: // they would lose it, too
 		return 0, ErrOthers
 	}
 	next := r.log.Next()

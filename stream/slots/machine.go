@@ -72,7 +72,8 @@ type replica struct {
 	broken   error
 	since    uint64
 	held     *held
-	unmended string // local: why the last try to mend it failed
+	unmended string // why the last try to mend it failed,
+	verdict  verdict
 }
 
 func newMachine(number uint16) *machine {

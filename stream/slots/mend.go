@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -116,13 +117,15 @@ type verdict uint8
 
 const (
 	mended  verdict = iota
-	waiting         // for a member that does not answer, or that has less
+	waiting         // for a member that does not answer
+	behind          // all have answered, and none has more
 	nowhere         // is there a good copy
 )
 
 // from has take take what is missing from one member after the other, followers first, until one had it.
-func (n *mender) from(s *slot, take func(source) error) (v verdict, why error) {
-	v = nowhere
+func (n *mender) from(s *slot, take func(source) error) (verdict, error) {
+	v := nowhere
+	var whys []string
 	others := n.host.o.Network.Others()
 	leader := s.shard.Leader()
 	slices.SortStableFunc(others, func(a, b uint64) int {
@@ -150,15 +153,19 @@ func (n *mender) from(s *slot, take func(source) error) (v verdict, why error) {
 		if n.quit.Err() != nil {
 			return waiting, n.quit.Err()
 		}
-		if !errors.Is(err, errDamagedThere) && !errors.Is(err, errUnknownStream) {
+		switch {
+		case errors.Is(err, errDamagedThere), errors.Is(err, errUnknownStream):
+		case errors.Is(err, stream.ErrBehind):
+			v = min(v, behind)
+		default:
 			v = waiting
 		}
-		why = errors.Join(why, fmt.Errorf("member %d: %w", member, err))
+		whys = append(whys, fmt.Sprintf("member %d: %v", member, err))
 	}
-	if why == nil {
-		why = errors.New("there is no other member")
+	if whys == nil {
+		whys = []string{"there is no other member"}
 	}
-	return v, why
+	return v, errors.New(strings.Join(whys, "; "))
 }
 
 // paced is a source of which no more is fetched than mendRate.
@@ -181,7 +188,7 @@ func (n *mender) repairAll() (left bool) {
 			return r.broken == nil && (len(r.log.Damage()) > 0 || r.local != nil && r.local.isAwaited(false))
 		}) {
 			v, why := mended, error(nil)
-			for _, d := range r.log.Damage() {
+			for _, d := range s.machine.logOf(r).Damage() {
 				v1, err := n.from(s, func(src source) error { return s.machine.repair(r, d, src) })
 				if v = max(v, v1); err != nil {
 					why = err
@@ -203,15 +210,22 @@ func (n *mender) repairAll() (left bool) {
 	return left
 }
 
+func (m *machine) logOf(r *replica) *stream.Log {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return r.log
+}
+
 // repair makes good damage from another replica.
 func (m *machine) repair(r *replica, d stream.Damage, src source) error {
 	l, err := src.list(r.id, r.dir)
 	if err != nil {
 		return err
 	}
-	err = r.log.Mend(d, l.segs, func(base uint64, pos int64) ([]byte, error) { return src.octets(r.id, r.dir, base, pos) })
+	log := m.logOf(r)
+	err = log.Mend(d, l.segs, func(base uint64, pos int64) ([]byte, error) { return src.octets(r.id, r.dir, base, pos) })
 	if err == nil {
-		err = r.log.Sync()
+		err = log.Sync()
 	}
 	return err
 }
@@ -225,7 +239,7 @@ func (n *mender) told(s *slot, r *replica, v verdict, why error) (local *Queue) 
 		text = why.Error()
 	}
 	news := text != r.unmended
-	r.unmended, local = text, r.local
+	r.unmended, r.verdict, local = text, v, r.local
 	m.mu.Unlock()
 	if news && v != mended {
 		s.log.Error("a stream lacks something that could not be had from another member; it will be tried again", "directory", r.path, "why", text)
@@ -251,7 +265,7 @@ func (n *mender) copyAll() (left bool) {
 					return false
 				}
 			}
-			left, open = left || v != mended, open && v != waiting
+			left, open = left || v != mended, open && (v == mended || v == nowhere)
 			if local := n.told(s, r, v, why); local != nil {
 				local.copied(v)
 			}

@@ -45,7 +45,7 @@ func (q *Queue) copied(v verdict) {
 	var out []parked
 	q.mu.Lock()
 	q.parked = slices.DeleteFunc(q.parked, func(p parked) bool {
-		over := v != waiting || time.Since(p.since) > mendPatience
+		over := v == mended || v == nowhere || time.Since(p.since) > mendPatience
 		if over {
 			out = append(out, p)
 		}
@@ -63,7 +63,7 @@ func (q *Queue) copied(v verdict) {
 
 // repaired has consumers that wait at damage go on where it is good again, and cancels them where nobody has what is damaged.
 func (q *Queue) repaired(v verdict) {
-	if v == waiting {
+	if v == waiting || v == behind {
 		return
 	}
 	var lost []*consumer
