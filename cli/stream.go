@@ -73,7 +73,7 @@ func (r *rooms) StreamStatus(as management.User, vhost, name string) (v manageme
 	}
 	s := q.Status()
 	v = management.StreamStatus{First: s.First, Next: s.Next, Octets: s.Octets, Segments: s.Segments, LastTime: s.LastTime, Readers: s.Readers, Names: s.Names,
-		SkipTo: s.SkipTo, Broken: s.Broken}
+		SkipTo: s.SkipTo, Broken: s.Broken, Mending: s.Mending}
 	if s.Leader != 0 {
 		v.Leader, _, _ = r.replicas(q)
 	}
@@ -219,7 +219,7 @@ func (r *rooms) StreamFigures(times bool) (t management.StreamTotals, list []man
 	c := &r.streams.Counters
 	memory, reads := r.streams.Totals()
 	t = management.StreamTotals{Jumped: c.Jumped.Load(), Skipped: c.Skipped.Load(), Damaged: c.Damaged.Load(), Unreadable: c.Unreadable.Load(),
-		Fenced: c.Fenced.Load(), Memory: uint64(memory), BlockReads: reads}
+		Fenced: c.Fenced.Load(), Mended: c.Mended.Load(), Copied: c.Copied.Load(), Memory: uint64(memory), BlockReads: reads}
 	for _, v := range r.broker.VHosts() {
 		for _, q := range v.Queues() {
 			if q.Type != broker.Stream {
@@ -228,7 +228,7 @@ func (r *rooms) StreamFigures(times bool) (t management.StreamTotals, list []man
 			if s, ok := q.Queue.(*slots.Queue); ok {
 				st := s.Status()
 				list = append(list, management.StreamFigure{VHost: v.Name, Queue: q.Name, First: st.First, Next: st.Next, Octets: uint64(st.Octets),
-					Segments: st.Segments, Offsets: offsetsShown(s.Offsets(times))})
+					Segments: st.Segments, Lacks: st.Broken != "" || len(st.Damage) > 0, Offsets: offsetsShown(s.Offsets(times))})
 			}
 		}
 	}

@@ -59,8 +59,9 @@ func streamStatus() deed {
 					File   string `json:"file"`
 					Reason string `json:"reason"`
 				} `json:"damage"`
-				SkipTo uint64 `json:"skip_damage_below"`
-				Broken string `json:"broken,omitempty"`
+				SkipTo  uint64 `json:"skip_damage_below"`
+				Broken  string `json:"broken,omitempty"`
+				Mending string `json:"mending,omitempty"`
 			}
 			if err := d.ask("GET", d.streamPath(args[0]), nil, &s, d.inVHost("stream %q", args[0])); err != nil {
 				return err
@@ -70,13 +71,19 @@ func streamStatus() deed {
 			}
 			fmt.Fprintf(d.out, "offsets   %d to %d\nmessages  %d in %s, %d octets\nreaders   %d on this node, %d named\n",
 				s.First, s.Next, s.Next-s.First, count(s.Segments, "segment"), s.Bytes, s.Readers, s.Names)
-			if s.Broken != "" {
+			switch {
+			case s.Mending != "":
+				fmt.Fprintf(d.out, "mending   %s\n", s.Mending)
+			case s.Broken != "":
 				fmt.Fprintf(d.out, "stopped   %s; 'warren stream recover %s' has it go on without\n", s.Broken, args[0])
 			}
 			for _, x := range s.Damage {
 				told := "readers stop there"
-				if x.From < s.SkipTo {
+				switch {
+				case x.From < s.SkipTo:
 					told = "readers pass over it"
+				case s.Mending != "":
+					told = "readers wait there"
 				}
 				fmt.Fprintf(d.out, "damage    offsets %d to %d: %s: %s; %s\n", x.From, x.To, x.File, x.Reason, told)
 			}

@@ -48,7 +48,8 @@ type StreamStatus struct {
 	Leader   string         `json:"leader"`
 	Damage   []StreamDamage `json:"damage"`
 	SkipTo   uint64         `json:"skip_damage_below"`
-	Broken   string         `json:"broken,omitempty"` // why it takes nothing
+	Broken   string         `json:"broken,omitempty"`  // what its end lacks
+	Mending  string         `json:"mending,omitempty"` // what it lacks is fetched from other members
 }
 
 // StreamDamage is what cannot be read: offsets from From up to, without, To.
@@ -99,6 +100,7 @@ type StreamMessage struct {
 // StreamTotals are totals since the start, and memory in octets.
 type StreamTotals struct {
 	Jumped, Skipped, Damaged, Unreadable, Fenced uint64
+	Mended, Copied                               uint64
 	Memory                                       uint64
 	BlockReads                                   uint64
 }
@@ -109,6 +111,7 @@ type StreamFigure struct {
 	First, Next  uint64
 	Octets       uint64
 	Segments     int
+	Lacks        bool // this node's replica lacks something
 	Offsets      []StreamOffset
 }
 
@@ -317,10 +320,11 @@ func (a *API) streamMetrics(e *exposition, perObject bool) {
 	}
 	t, figures := a.Streams.StreamFigures(perObject)
 	e.one("warren_streams", gauge, "Streams", float64(len(figures)))
-	var octets, segments, lag float64
+	var octets, segments, lag, lacking float64
 	for i := range figures {
 		octets += float64(figures[i].Octets)
 		segments += float64(figures[i].Segments)
+		lacking += truth(figures[i].Lacks)
 		for _, o := range figures[i].Offsets {
 			lag = max(lag, float64(o.Lag))
 		}
@@ -331,6 +335,9 @@ func (a *API) streamMetrics(e *exposition, perObject bool) {
 	e.one("warren_stream_block_reads_total", counter, "Blocks of streams that were read from disk", float64(t.BlockReads))
 	e.one("warren_stream_max_lag_messages", gauge, "Messages that the named consumer with the most of them has not read", lag)
 	e.one("warren_stream_jumped_messages_total", counter, "Messages that retention removed before a consumer had read them", float64(t.Jumped))
+	e.one("warren_stream_replicas_lacking", gauge, "Streams of which this node's replica lacks something, or is damaged", lacking)
+	e.one("warren_stream_mended_total", counter, "Times that another member gave a replica of this node what it lacked", float64(t.Mended))
+	e.one("warren_stream_copied_bytes_total", counter, "Octets of segments that other members gave", float64(t.Copied))
 	e.one("warren_stream_damage_found_total", counter, "Times that a reader met damage", float64(t.Damaged))
 	e.one("warren_stream_skipped_messages_total", counter, "Messages in damage that consumers passed over, as they were told to", float64(t.Skipped))
 	e.one("warren_stream_unreadable_messages_total", counter, "Messages that AMQP 0-9-1 cannot carry, and consumers did not get", float64(t.Unreadable))

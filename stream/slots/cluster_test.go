@@ -82,8 +82,7 @@ type members struct {
 
 func newMembers(t testing.TB) *members {
 	t.Helper()
-	c := &members{TB: t, wire: &wire{ends: map[uint64]*quorum.Transport{}, hosts: map[uint64]*Host{}, off: map[uint64]bool{}, conns: map[uint64][]net.Conn{}},
-		dirs: map[uint64]string{}, nodes: map[uint64]*node{}}
+	c := noMembers(t)
 	for i := range uint64(3) {
 		n := c.start(i + 1)
 		if err := n.raft.MakeSlots(1, []uint64{1, 2, 3}); err != nil {
@@ -93,6 +92,13 @@ func newMembers(t testing.TB) *members {
 			t.Fatal(err)
 		}
 	}
+	return c
+}
+
+// noMembers is a cluster without nodes.
+func noMembers(t testing.TB) *members {
+	c := &members{TB: t, wire: &wire{ends: map[uint64]*quorum.Transport{}, hosts: map[uint64]*Host{}, off: map[uint64]bool{}, conns: map[uint64][]net.Conn{}},
+		dirs: map[uint64]string{}, nodes: map[uint64]*node{}}
 	t.Cleanup(func() {
 		for i := range c.nodes {
 			c.stop(i)
@@ -351,5 +357,40 @@ func TestJoinMember(t *testing.T) {
 	until(t, "three members", func() bool { return slices.Equal(qs[4].Members(), []uint64{2, 3, 4}) })
 	if n.publish(qs[4], "one more") != 1 {
 		t.Fatal("it is not confirmed")
+	}
+}
+
+// TestSlotsBeforeStreams: members that have slots of quorum queues, and were made before there were any of streams, get those when
+// they start, and streams can be there.
+func TestSlotsBeforeStreams(t *testing.T) {
+	t.Parallel()
+	c := noMembers(t)
+	for i := range uint64(3) {
+		if err := c.start(i + 1).raft.MakeSlots(1, []uint64{1, 2, 3}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range uint64(3) {
+		c.stop(i + 1)
+	}
+	for i := range uint64(3) {
+		n := c.start(i + 1)
+		if n.host.SlotCount() != 0 {
+			t.Fatal("there are slots of streams")
+		}
+		if err := n.raft.MakeSlots(1, []uint64{1, 2, 3}); err != nil {
+			t.Fatal(err)
+		}
+		if err := n.host.MakeSlots(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	qs := c.declare(3)
+	list, got := sequence(0, 20)
+	if n := c.nodes[2].publish(qs[2], list...); n != 20 {
+		t.Fatalf("%d confirmed", n)
+	}
+	for i, n := range c.nodes {
+		n.mustConsume(qs[i], 100, map[string]any{"x-stream-offset": "first"}).wants(got...)
 	}
 }

@@ -12,13 +12,13 @@
 // On disk, below the directory of Options:
 //
 //	slot-N/M/   the segments of a stream (package stream); M is counted by the slot
-//	slot-N.C/M/ the same, after C copies of the slot from other members
+//	slot-N.C/M/ the same, in directories that were copied as a whole once
 //
 // and in the node's database:
 //
 //	k/streams             how many slots of streams there are, u64
 //	k/stream/ S u16 /a    what slot S has applied
-//	k/stream/ S u16 /c    how many copies of other members it has taken, u64; which directory is the slot's
+//	k/stream/ S u16 /c    which directory is the slot's, u64; none: 0
 //	k/stream/ S u16 /o    its clock, its counter of directories, its origins
 //	k/stream/ S u16 /s ID a stream: limits, what offsets it has, and what consumers have committed
 //	k/stream/ S u16 /d ID up to which offset this node's readers pass over damage in it, u64
