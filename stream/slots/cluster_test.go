@@ -97,6 +97,7 @@ func newMembers(t testing.TB) *members {
 
 // noMembers is a cluster without nodes.
 func noMembers(t testing.TB) *members {
+	t.TempDir() // directories go when the nodes have stopped
 	c := &members{TB: t, wire: &wire{ends: map[uint64]*quorum.Transport{}, hosts: map[uint64]*Host{}, off: map[uint64]bool{}, conns: map[uint64][]net.Conn{}},
 		dirs: map[uint64]string{}, nodes: map[uint64]*node{}}
 	t.Cleanup(func() {

@@ -1,7 +1,6 @@
 package slots
 
 import (
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -14,11 +13,8 @@ type acker struct {
 	n    *node
 	q    *Queue
 	id   queue.ConsumerID
-	next uint64 // what must come
-	to   uint64
 	wake queue.Wake
 	got  chan uint64
-	done chan struct{}
 }
 
 func (a *acker) Offer(ds []queue.Offered, _ *queue.Wake) bool {
@@ -105,51 +101,4 @@ func TestManyCommitsInCluster(t *testing.T) {
 	c.stop(3)
 	qs[3] = c.restart(3)
 	c.nodes[3].ackEach(qs[3], many-10, many)
-}
-
-// TestQuietBesideFlood: confirms and deliveries of a stream do not wait for all that is published to another one of its slot.
-func TestQuietBesideFlood(t *testing.T) {
-	n := open(t, t.TempDir())
-	defer n.close()
-	loud := n.host.NewQueue(3, Config{Name: "loud", Limits: noLimits})
-	quiet := n.host.NewQueue(6, Config{Name: "quiet", Limits: noLimits})
-	r := n.mustConsume(quiet, 1000, nil)
-	stop, over := make(chan struct{}), make(chan int)
-	go func() {
-		body := string(make([]byte, 1000))
-		sum := 0
-		for {
-			select {
-			case <-stop:
-				over <- sum
-				return
-			default:
-			}
-			if n.pool.Full() { // as connections do
-				time.Sleep(time.Millisecond)
-				continue
-			}
-			b := queue.Batch{}
-			for range 64 {
-				b.Messages = append(b.Messages, n.message(body))
-			}
-			var w queue.Wake
-			loud.Publish(&b, &w)
-			w.Flush()
-			sum += 64
-		}
-	}()
-	var worst time.Duration
-	for i := range 40 {
-		begun := time.Now()
-		n.publish(quiet, fmt.Sprint("m", i))
-		r.wants(fmt.Sprintf("%d m%d", i, i))
-		worst = max(worst, time.Since(begun))
-		time.Sleep(20 * time.Millisecond)
-	}
-	close(stop)
-	t.Logf("%d messages of 1000 octets beside it; a message of the quiet stream took %v at the most", <-over, worst)
-	if worst > 2*time.Second {
-		t.Errorf("a message of the quiet stream took %v", worst)
-	}
 }
