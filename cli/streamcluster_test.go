@@ -2,6 +2,8 @@ package cli
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -205,4 +207,49 @@ func TestStreamLeaderStops(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestStreamIsMended: a node whose segments were lost while it was down has them again from the others.
+func TestStreamIsMended(t *testing.T) {
+	c := runCluster(t, 3)
+	_, ch := c.list[0].dial()
+	if _, err := ch.QueueDeclare("s", true, false, false, false, amqp091.Table{"x-queue-type": "stream", "x-stream-max-segment-size-bytes": 1000}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 60 {
+		publishConfirmed(t, ch, "", "s", fmt.Sprint(i), "")
+	}
+	until(t, "the replica has all", func() error {
+		if next := c.streamAt(2, "s").Status().Next; next != 60 {
+			return fmt.Errorf("it is at %d", next)
+		}
+		return nil
+	})
+	c.list[2].stop()
+	files, err := filepath.Glob(filepath.Join(c.dirs[2], "streams", "slot-*", "*", "*.seg"))
+	if err != nil || len(files) < 3 {
+		t.Fatalf("%v %v", files, err)
+	}
+	for _, i := range []int{0, len(files) - 1} {
+		if err := os.Remove(files[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.start(2)
+	conn, _ := c.list[2].dial()
+	q := c.streamAt(2, "s")
+	_, from := consumeStream(t, conn, "s", amqp091.Table{"x-stream-offset": "first"})
+	for i := range 60 {
+		if err := receive(t, from, fmt.Sprint(i)).Ack(false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := c.list[2].engine.(*rooms)
+	until(t, "nothing is lacking", func() error {
+		totals, list := r.StreamFigures(false)
+		if s := q.Status(); s.Mending != "" || totals.Mended == 0 || len(list) != 1 || list[0].Lacks {
+			return fmt.Errorf("%+v %+v %+v", s, totals, list)
+		}
+		return nil
+	})
 }

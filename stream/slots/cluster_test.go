@@ -367,7 +367,7 @@ func TestSlotsBeforeStreams(t *testing.T) {
 	t.Parallel()
 	c := noMembers(t)
 	for i := range uint64(3) {
-		if err := c.start(i + 1).raft.MakeSlots(1, []uint64{1, 2, 3}); err != nil {
+		if err := c.start(i+1).raft.MakeSlots(1, []uint64{1, 2, 3}); err != nil {
 			t.Fatal(err)
 		}
 	}
