@@ -164,6 +164,9 @@ func (n *mender) from(s *slot, take func(source) error) (verdict, error) {
 	}
 	if whys == nil {
 		whys = []string{"there is no other member"}
+		if len(s.shard.Members()) > 1 { // they are not known yet
+			v = waiting
+		}
 	}
 	return v, errors.New(strings.Join(whys, "; "))
 }
