@@ -96,32 +96,45 @@ func NewClassic(rules Rules, config Config, pool *Pool, clock *Clock, dead DeadL
 
 // goOn continues a command that stopped at its limit of effects, step by step, so that others get the lock in between.
 func (q *Classic) goOn() {
-	var w Wake
-	for more := true; more; {
-		more = false
-		begun := time.Now()
-		q.do(&w, nil, func(now Time, fx *Effects) {
-			q.state.Continue(now, fx)
-			more = fx.More
-			q.continuing = more
-		})
-		w.Flush()
-		if more {
-			time.Sleep(q.rest(time.Since(begun)))
+	if q.store == nil {
+		for q.goOnOnce(MaxEffects) {
+			time.Sleep(time.Millisecond)
 		}
+		return
 	}
+	q.store.background.do(q.continueStep)
+}
+
+func (q *Classic) continueStep(*storage.Cursor) {
+	if q.goOnOnce(stepMessages) {
+		q.store.background.after(q.strain(), q.continueStep)
+	}
+}
+
+// goOnOnce does so for at most limit messages, and reports whether there are more.
+func (q *Classic) goOnOnce(limit int) (more bool) {
+	var w Wake
+	q.do(&w, nil, func(now Time, fx *Effects) {
+		q.state.maxEffects = limit
+		q.state.Continue(now, fx)
+		q.state.maxEffects = MaxEffects
+		more = fx.More
+		q.continuing = more
+	})
+	w.Flush()
+	return more
 }
 
 // strainedRest is the rest while dead letters come faster than memory and journal get rid of them.
 const strainedRest = 10 * time.Millisecond
 
-// rest is for how long a queue that expires or drops a great many messages should do nothing after a step that took worked:
-// so it takes at most half a core from everybody else, and not the room that publishers need.
-func (q *Classic) rest(worked time.Duration) time.Duration {
-	if q.pool.InUse() > q.pool.Bound()/8*5 || q.store != nil && q.store.journal.Backlog() > maxUnsynced/4 {
-		return max(worked, strainedRest)
+// strain is for how long a queue that expires or drops a great many messages should do nothing, lest its dead letters take
+// the room that publishers need.
+func (q *Classic) strain() time.Duration {
+	if q.pool.InUse() > q.pool.Bound()/8*5 || q.store.journal.Backlog() > maxUnsynced/4 {
+		return strainedRest
 	}
-	return worked
+	return 0
 }
 
 // Tick is called by the clock when something is due.

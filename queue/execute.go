@@ -220,7 +220,11 @@ func (q *Classic) finish(after *aftermath, w *Wake) {
 	after.cancelled = after.cancelled[:0]
 	if after.more {
 		after.more = false
-		go q.goOn()
+		if q.store == nil {
+			go q.goOn()
+		} else {
+			q.goOn()
+		}
 	}
 	if after.load {
 		after.load = false

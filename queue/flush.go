@@ -21,6 +21,8 @@ const (
 	flushRetry = time.Second
 	// flushStep is how many messages of a queue are looked at under its lock at a time.
 	flushStep = 4096
+	// syncEvery is how many octets of a run are synced at a time: the journal's syncs wait for the disk behind them.
+	syncEvery = 2 << 20
 )
 
 func (s *Store) epochOctets() int64 { return min(maxEpoch, s.o.FlushAt/4) }
@@ -173,12 +175,28 @@ func (s *Store) flushEpochs(upTo storage.Epoch) (moved int, err error) {
 		}
 	}
 	for _, q := range queues {
-		moved += q.flushed()
+		for more := true; more; {
+			s.step(func(many int) {
+				var n int
+				n, more = q.flushed(many)
+				moved += n
+			})
+		}
 	}
 	if err := s.journal.Release(upTo + 1); err != nil {
 		s.o.Log.Warn("journal files were not removed", "error", err.Error())
 	}
 	return moved, s.sweep()
+}
+
+// step runs a step of a flush, which is told how many messages it may look at: in the background, as long as there is room
+// for what comes meanwhile. Publishers who are about to wait shall not wait for rests.
+func (s *Store) step(f func(many int)) {
+	if s.pool.InUse() > s.pool.Bound()/4*3 || s.journal.Size() > s.o.JournalMax/4*5 {
+		f(flushStep)
+		return
+	}
+	s.background.wait(func() { f(stepFlush) })
 }
 
 // settleJournal returns when everything is synced that has been appended. What tells the database of the state of queues
@@ -214,8 +232,15 @@ func (f *flush) write(queues []*Classic, upTo storage.Epoch) error {
 		for level := range q.beginFlush() {
 			for after := uint64(0); ; {
 				var done bool
-				batch, after, done = q.collect(batch[:0], uint8(level), after, upTo)
-				if err := f.add(q, batch); err != nil {
+				var err error
+				f.store.step(func(many int) {
+					batch, after, done = q.collect(batch[:0], uint8(level), after, upTo, many)
+					err = f.add(q, batch)
+				})
+				if w := f.durable.writer; err == nil && w != nil {
+					err = w.Sync(syncEvery) // outside of the step: others have theirs meanwhile
+				}
+				if err != nil {
 					return err
 				}
 				if done {
@@ -262,7 +287,7 @@ func (f *flush) add(q *Classic, batch []flushed) (err error) {
 			id := s.nextRun
 			s.nextRun++
 			s.mu.Unlock()
-			if part.writer, err = storage.CreateRun(s.o.FS, s.o.Dir+"/runs", id, storage.RunOptions{Transient: transient, SyncEvery: 8 << 20}); err != nil {
+			if part.writer, err = storage.CreateRun(s.o.FS, s.o.Dir+"/runs", id, storage.RunOptions{Transient: transient}); err != nil {
 				continue
 			}
 		}
@@ -296,7 +321,7 @@ func (q *Classic) beginFlush() (levels int) {
 
 // collect appends the next messages behind a place of a level that are of epochs up to upTo, with a reference each. They
 // stay where they are until flushed.
-func (q *Classic) collect(dst []flushed, level uint8, after uint64, upTo storage.Epoch) (_ []flushed, last uint64, done bool) {
+func (q *Classic) collect(dst []flushed, level uint8, after uint64, upTo storage.Epoch, many int) (_ []flushed, last uint64, done bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.deleted {
@@ -308,7 +333,7 @@ func (q *Classic) collect(dst []flushed, level uint8, after uint64, upTo storage
 		if r.epoch > upTo {
 			return dst, after, true
 		}
-		if n++; n > flushStep {
+		if n++; n > many {
 			return dst, after, false
 		}
 		q.pool.Hold(r.message.Ref.Slab, 1)
@@ -334,22 +359,27 @@ func (q *Classic) record(dst []byte) []byte {
 	return q.state.encode(dst, q.inLimbo())
 }
 
-// flushed is told that what collect returned is on disk: it leaves memory.
-func (q *Classic) flushed() (moved int) {
+// flushed is told that what collect returned is on disk: it leaves memory, at most many messages of a level at a time.
+func (q *Classic) flushed(many int) (moved int, more bool) {
 	release := Releaser{Pool: q.pool}
 	q.mu.Lock()
 	if q.deleted {
 		q.mu.Unlock()
-		return 0
+		return 0, false
 	}
 	clean := !q.changed
 	for i := range q.log.levels {
 		lv := &q.log.levels[i]
 		if lv.flushing > 0 {
-			n := lv.recent.RemoveRange(0, lv.flushing, func(_ uint64, r *resident) { release.Add(r.message.Ref.Slab) })
+			to := lv.flushing
+			if first, r := lv.recent.First(); r != nil && first < to && to-first > uint64(many) {
+				to = first + uint64(many)
+				more = true
+			}
+			n := lv.recent.RemoveRange(0, to, func(_ uint64, r *resident) { release.Add(r.message.Ref.Slab) })
 			q.log.change -= n
 			moved += n
-			lv.cold = lv.flushing
+			lv.cold = to
 		}
 		clean = clean && lv.recent.Len() == 0
 	}
@@ -364,7 +394,7 @@ func (q *Classic) flushed() (moved int) {
 	q.mu.Unlock()
 	release.Flush()
 	q.pool.chargeWaiting(waiting)
-	return moved
+	return moved, more
 }
 
 // alive says which places of a log may still be needed.
@@ -428,7 +458,9 @@ func (s *Store) compact(ctx context.Context) {
 		id := s.nextRun
 		s.nextRun++
 		s.mu.Unlock()
-		run, err := s.runs.Compact(ctx, victims, id, s.alive, storage.CompactOptions{Rate: compactRate})
+		run, err := s.runs.Compact(ctx, victims, id, s.alive, storage.CompactOptions{
+			Rate: compactRate, Step: s.background.wait,
+		})
 		if err != nil {
 			if ctx.Err() == nil {
 				s.o.Log.Warn("a run was not copied", "error", err.Error())

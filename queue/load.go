@@ -121,10 +121,11 @@ func (l *loader) do(f func(*storage.Cursor)) {
 type chunks struct {
 	pool *Pool
 	refs []Ref
+	own  bool // no chunk shares its slab with what stays longer
 }
 
 func (c *chunks) alloc(n int) []byte {
-	if n <= SlabSize/4 || n > SlabSize {
+	if n <= SlabSize/4 && !c.own || n > SlabSize {
 		ref, b := c.pool.Room(n, 1)
 		c.refs = append(c.refs, ref)
 		return b
@@ -159,15 +160,20 @@ type read struct {
 	resident
 }
 
-// load reads what the queue wants until it wants nothing more. A worker calls it. Others have their turn between two reads,
-// and a queue that drops what it reads rests between them.
-func (q *Classic) load(cursor *storage.Cursor) {
-	cursor.Reset(q.id)
-	c := chunks{pool: q.pool}
+// load reads what the queue wants until it wants nothing more. A worker calls it. Others have their turn between two reads.
+func (q *Classic) load(cursor *storage.Cursor) { q.read(cursor, false) }
+
+// drop is load for a queue that drops what it reads: a step of the background.
+func (q *Classic) drop(cursor *storage.Cursor) { q.read(cursor, true) }
+
+func (q *Classic) read(cursor *storage.Cursor, drops bool) {
+	if !drops || cursor.Log() != q.id {
+		cursor.Reset(q.id)
+	}
+	c := chunks{pool: q.pool, own: drops}
 	got := q.store.loads.gather()
 	defer func() { q.store.loads.gathered(got) }()
 	for {
-		begun := time.Now()
 		q.mu.Lock()
 		want, ok := q.state.Wants()
 		if q.deleted || !ok {
@@ -190,8 +196,11 @@ func (q *Classic) load(cursor *storage.Cursor) {
 			from, to = seqOf(want.Level(), lv.read+1), seqOf(want.Level(), lv.cold)
 			q.ahead = min(max(2*q.ahead, minAhead), maxAhead)
 			size = min(q.ahead, q.store.loads.share())
+			if drops {
+				size = stepOctets
+			}
 		}
-		drops := q.drops
+		let := q.drops
 		q.mu.Unlock()
 
 		got = got[:0]
@@ -199,12 +208,15 @@ func (q *Classic) load(cursor *storage.Cursor) {
 			got = append(got, read{Seq(r.Seq), c.message(chunk, offset, &r)})
 		})
 		c.release()
-		switch done, dropped := q.loaded(from, to, behind, drops, got, n, err); {
+		switch done, dropped := q.loaded(from, to, behind, let, got, n, err); {
 		case !done: // an error of the disk: it may pass
 			q.store.loads.after(100*time.Millisecond, q.load)
 			return
 		case dropped:
-			q.store.loads.after(q.rest(time.Since(begun)), q.load)
+			q.store.background.after(q.strain(), q.drop)
+			return
+		case drops:
+			q.store.loads.do(q.load)
 			return
 		case q.store.loads.crowded():
 			q.store.loads.do(q.load)

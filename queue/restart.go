@@ -107,6 +107,7 @@ func (s *Store) Recover() (RecoveryReport, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	s.stop = cancel
 	s.loads.start(ctx, &s.running)
+	s.background.start(ctx, &s.running, s.runs.Cursor(0))
 	s.pool.OnAdmitted(s.epochOctets(), s.wakeFlusher)
 	s.running.Add(2)
 	go s.flusher(ctx)

@@ -54,6 +54,7 @@ type Store struct {
 
 	confirms      pendingConfirms
 	loads         loader
+	background    background
 	kick          chan struct{} // the flusher has something to look at; one slot
 	flushes       chan struct{} // the compactor has; one slot
 	stop          context.CancelFunc

@@ -22,7 +22,8 @@ type disk struct {
 	store *Store
 	queue *Classic
 	bound int64
-	set   Time // by how much the system's clock was set before the start
+	rest  func(time.Duration) // of the background; nil: as ever
+	set   Time                // by how much the system's clock was set before the start
 }
 
 func (d *disk) open() {
@@ -42,6 +43,7 @@ func (d *disk) open() {
 	if err != nil {
 		d.t.Fatal(err)
 	}
+	d.store.background.rest = d.rest
 	d.queue = d.store.NewClassic(7, true, ClassicRules(0), noLimits, nil)
 	if _, err := d.store.Recover(); err != nil {
 		d.t.Fatal(err)

@@ -111,8 +111,8 @@ func (f osFile) Size() (int64, error) {
 
 func (f osFile) SyncData() error {
 	for {
-		if err := unix.Fdatasync(int(f.Fd())); err != unix.EINTR {
-			if err != nil {
+		if err := fdatasync(f.Fd()); err != unix.EINTR {
+			if err != 0 {
 				return &fs.PathError{Op: "fdatasync", Path: f.Name(), Err: err}
 			}
 			return nil

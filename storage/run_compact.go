@@ -139,11 +139,14 @@ func (r *Run) octetsAlive(extent int, alive iter.Seq2[uint64, uint64]) (octets u
 type CompactOptions struct {
 	Rate  int // octets read a second; 0: as fast as it goes
 	Write RunOptions
+	// Step runs each of the small steps of the copying, and may rest between them; nil runs them one after another.
+	Step func(func())
 }
 
 const (
-	compactChunk = 1 << 20 // octets read at once while compacting
-	compactGap   = 64      // sequence numbers between two living ranges that are read in one
+	compactChunk = 64 << 10 // octets read at once while compacting: a step
+	compactSync  = 2 << 20  // octets synced at a time: others' syncs wait for the disk behind them
+	compactGap   = 64       // sequence numbers between two living ranges that are read in one
 )
 
 // Compact copies what is alive in some runs to a new one of the given id, transient if they are, and returns it, or nil if
@@ -151,7 +154,10 @@ const (
 // their place; before that Discard deletes it again. The error is a *RunDamage if something in them is damaged; Victims
 // does not name that run again.
 func (s *RunSet) Compact(ctx context.Context, ids []RunID, id RunID, alive Alive, o CompactOptions) (*Run, error) {
-	c := compaction{set: s, alive: alive, pace: pace{ctx: ctx, rate: o.Rate, start: time.Now()}}
+	c := compaction{set: s, alive: alive, pace: pace{ctx: ctx, rate: o.Rate, start: time.Now()}, step: o.Step}
+	if c.step == nil {
+		c.step = func(f func()) { f() }
+	}
 	c.cursor.set, c.cursor.copying = s, true
 	c.alloc = func(n int) []byte {
 		if c.used == len(c.buffers) {
@@ -256,6 +262,7 @@ type compaction struct {
 	pinned []*setRun
 	cursor Cursor
 	pace   pace
+	step   func(func())
 
 	ranges []seqSpan // the living ones of the log
 
@@ -364,21 +371,23 @@ func (c *compaction) copyRanges(log LogID, ranges []seqSpan) error {
 		}
 	}
 	for from <= to {
-		if err := cur.choose(from, to, compactChunk, math.MaxInt); err != nil || len(cur.picks) == 0 {
-			return err
+		var err error
+		c.step(func() {
+			c.used, read = 0, 0
+			if err = cur.choose(from, to, compactChunk, math.MaxInt); err != nil || len(cur.picks) == 0 {
+				return
+			}
+			if err = cur.load(c.alloc); err == nil {
+				_, err = cur.deliver(into)
+			}
+			for i := range cur.sources {
+				cur.sources[i].taken, cur.sources[i].data = 0, nil
+			}
+		})
+		if err = cmp.Or(err, failed); err == nil && len(cur.picks) > 0 {
+			err = cmp.Or(c.w.Sync(compactSync), c.pace.spend(read))
 		}
-		c.used, read = 0, 0
-		err := cur.load(c.alloc)
-		if err == nil {
-			_, err = cur.deliver(into)
-		}
-		for i := range cur.sources {
-			cur.sources[i].taken, cur.sources[i].data = 0, nil
-		}
-		if err = cmp.Or(err, failed); err == nil {
-			err = c.pace.spend(read)
-		}
-		if err != nil || from == 0 {
+		if err != nil || len(cur.picks) == 0 || from == 0 {
 			return err
 		}
 	}

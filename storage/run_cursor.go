@@ -33,6 +33,9 @@ type runPick struct {
 // Cursor makes a cursor for a log.
 func (s *RunSet) Cursor(log LogID) *Cursor { return &Cursor{set: s, log: log} }
 
+// Log is the log that c reads.
+func (c *Cursor) Log() LogID { return c.log }
+
 // Reset makes c a cursor for a log, which may be another one.
 func (c *Cursor) Reset(log LogID) {
 	c.log = log

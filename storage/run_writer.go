@@ -221,11 +221,18 @@ func (w *RunWriter) writeOut(b []byte) {
 	}
 	n, err := w.file.WriteAt(b, w.offset)
 	w.offset += int64(n)
-	if err == nil && w.o.SyncEvery > 0 && !w.o.Transient && w.offset-w.synced >= int64(w.o.SyncEvery) {
+	w.err = err
+	if w.o.SyncEvery > 0 {
+		w.Sync(w.o.SyncEvery)
+	}
+}
+
+// Sync syncs what was written if that is every octets or more since the last time. It is for those who choose when to wait
+// for the disk, in place of RunOptions.SyncEvery, by which Add does.
+func (w *RunWriter) Sync(every int) error {
+	if w.err == nil && !w.o.Transient && w.offset-w.synced >= int64(every) {
 		w.synced = w.offset
-		err = w.file.SyncData()
+		w.err = w.file.SyncData()
 	}
-	if err != nil {
-		w.err = err
-	}
+	return w.err
 }

@@ -1,0 +1,1 @@
+// The functions without a body in this package are the runtime's.
