@@ -18,6 +18,7 @@ type background struct {
 	more    sync.Cond
 	steps   []func(*storage.Cursor)
 	closing bool
+	last    time.Time // when a queue added a step of its own
 
 	rest func(time.Duration) // storage.Sleep; tests look
 }
@@ -30,6 +31,8 @@ const (
 	stepFlush = 512
 	// maxRest bounds a rest. A step is long when it met a slow disk or a busy machine: that is no work.
 	maxRest = time.Millisecond
+	// busyFor is how long queues count as at work after a step, and the longest rest is among it.
+	busyFor = 10 * strainedRest
 )
 
 func (b *background) start(ctx context.Context, running *sync.WaitGroup, cursor *storage.Cursor) {
@@ -71,7 +74,19 @@ func (b *background) run(cursor *storage.Cursor) {
 }
 
 // do adds a step. When the store closes it is left out: what it would do is done after the next start.
-func (b *background) do(step func(*storage.Cursor)) { b.add(step) }
+func (b *background) do(step func(*storage.Cursor)) {
+	b.mu.Lock()
+	b.last = time.Now()
+	b.mu.Unlock()
+	b.add(step)
+}
+
+// busy reports whether queues have had steps of their own lately.
+func (b *background) busy() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return time.Since(b.last) < busyFor
+}
 
 func (b *background) add(step func(*storage.Cursor)) bool {
 	b.mu.Lock()

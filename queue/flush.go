@@ -21,8 +21,8 @@ const (
 	flushRetry = time.Second
 	// flushStep is how many messages of a queue are looked at under its lock at a time.
 	flushStep = 4096
-	// syncEvery is how many octets of a run are synced at a time: the journal's syncs wait for the disk behind them.
-	syncEvery = 2 << 20
+	// syncMuch and syncLittle are how many octets of a run are synced at a time: the journal's syncs wait for the disk behind them.
+	syncMuch, syncLittle = 8 << 20, 2 << 20
 )
 
 func (s *Store) epochOctets() int64 { return min(maxEpoch, s.o.FlushAt/4) }
@@ -189,14 +189,16 @@ func (s *Store) flushEpochs(upTo storage.Epoch) (moved int, err error) {
 	return moved, s.sweep()
 }
 
-// step runs a step of a flush, which is told how many messages it may look at: in the background, as long as there is room
-// for what comes meanwhile. Publishers who are about to wait shall not wait for rests.
-func (s *Store) step(f func(many int)) {
-	if s.pool.InUse() > s.pool.Bound()/4*3 || s.journal.Size() > s.o.JournalMax/4*5 {
+// step runs a step of a flush, which is told how many messages it may look at, and returns how many octets are to be synced
+// at a time. While queues drop or dead-letter a great many messages it is one of the background, as long as there is room:
+// publishers, who fill memory at other times or are about to wait, shall not wait for rests.
+func (s *Store) step(f func(many int)) (syncEvery int) {
+	if !s.background.busy() || s.pool.InUse() > s.pool.Bound()/4*3 || s.journal.Size() > s.o.JournalMax/4*5 {
 		f(flushStep)
-		return
+		return syncMuch
 	}
 	s.background.wait(func() { f(stepFlush) })
+	return syncLittle
 }
 
 // settleJournal returns when everything is synced that has been appended. What tells the database of the state of queues
@@ -233,12 +235,12 @@ func (f *flush) write(queues []*Classic, upTo storage.Epoch) error {
 			for after := uint64(0); ; {
 				var done bool
 				var err error
-				f.store.step(func(many int) {
+				every := f.store.step(func(many int) {
 					batch, after, done = q.collect(batch[:0], uint8(level), after, upTo, many)
 					err = f.add(q, batch)
 				})
 				if w := f.durable.writer; err == nil && w != nil {
-					err = w.Sync(syncEvery) // outside of the step: others have theirs meanwhile
+					err = w.Sync(every) // outside of the step: others have theirs meanwhile
 				}
 				if err != nil {
 					return err
