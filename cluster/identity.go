@@ -41,7 +41,8 @@ var (
 	keyCluster = []byte("c/cluster") // 16 octets
 	keyBoot    = []byte("c/boot")    // u64
 	keyName    = []byte("c/name")
-	keyNumber  = []byte("c/number") // u64; not there before there is one
+	keyNumber  = []byte("c/number")  // u64; not there before there is one
+	keyLeaving = []byte("c/leaving") // empty: the node has a cluster of its own, and has not yet settled what it has of the last one
 )
 
 // Start reads a node's identity from the database of its data directory, makes it at the first start, and raises the boot
@@ -81,6 +82,49 @@ func Start(db *storage.DB, name string) (Identity, error) {
 		id.Name = "warren-" + id.Node.String()
 	}
 	return id, nil
+}
+
+// Read is the identity of the last start of the node of a database; the zero Identity before the first one.
+func Read(db *storage.DB) (Identity, error) {
+	id, _, err := readIdentity(db)
+	return id, err
+}
+
+// Leave makes the node of a database a member, under its number, of a new cluster, which nobody else belongs to: the others of the one
+// that it was in refuse it, and it refuses them. Until Settle the node is Leaving. Both are on disk when Leave returns.
+func Leave(db *storage.DB) error {
+	id, _, err := readIdentity(db)
+	if err != nil {
+		return err
+	}
+	if id.Number == 0 {
+		return errNoNumber
+	}
+	rand.Read(id.Cluster[:]) // never fails
+	var b storage.Batch
+	b.Set(keyCluster, id.Cluster[:])
+	b.Set(keyLeaving, []byte{})
+	if err := db.Commit(&b, true); err != nil {
+		return fmt.Errorf("cluster: keep the cluster's id: %w", err)
+	}
+	return nil
+}
+
+// Leaving reports whether Leave was called and Settle was not.
+func Leaving(db *storage.DB) (bool, error) {
+	v, err := db.Get(keyLeaving)
+	return v != nil, err
+}
+
+// Settle says that the node has all that it needs to be a cluster of its own. It is on disk when Settle returns, and all that was
+// written to the database before.
+func Settle(db *storage.DB) error {
+	var b storage.Batch
+	b.Delete(keyLeaving)
+	if err := db.Commit(&b, true); err != nil {
+		return fmt.Errorf("cluster: settle: %w", err)
+	}
+	return nil
 }
 
 // Number is the member number of the node of a database, 0 if it has none.

@@ -172,3 +172,46 @@ func TestVersions(t *testing.T) {
 		}
 	}
 }
+
+// A node that leaves its cluster is alone in one of its own, under the number that it had, and says so until it is settled.
+func TestLeave(t *testing.T) {
+	fs := storage.NewFaultFS(seeds.Of(t))
+	db := openDB(t, fs)
+	if err := Leave(db); err == nil {
+		t.Error("a node left a cluster that it was not in")
+	}
+	if _, err := Start(db, "n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := Enter(db, ClusterID{4, 2}, 3); err != nil {
+		t.Fatal(err)
+	}
+	before, err := Read(db)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // one that was interrupted is done again
+		if err := Leave(db); err != nil {
+			t.Fatal(err)
+		}
+		fs = fs.CrashLosing()
+		db = openDB(t, fs)
+		now, err := Read(db)
+		leaving, err2 := Leaving(db)
+		if err != nil || err2 != nil || !leaving || now.Cluster == before.Cluster || now.Cluster == (ClusterID{}) || now.Number != 3 || now.Node != before.Node {
+			t.Error(err, err2, leaving, now)
+		}
+		before.Cluster = now.Cluster
+	}
+	if err := Settle(db); err != nil {
+		t.Fatal(err)
+	}
+	fs = fs.CrashLosing()
+	db = openDB(t, fs)
+	if leaving, err := Leaving(db); err != nil || leaving {
+		t.Error(leaving, err)
+	}
+	if now, err := Read(db); err != nil || now.Cluster != before.Cluster {
+		t.Error(now, err)
+	}
+}
