@@ -9,7 +9,7 @@
 //
 // Every member of a cluster has a replica of every slot, proposes the commands of its own clients, and carries out on its
 // own replica what concerns them. What is to be done once is done by the node that leads, which is part of the state
-// (cmdLead). A member that lags too far gets the slot as a snapshot (snapshot.go), and its clients go on (reload.go).
+// (cmdLead). Of a cluster whose majority is lost for good one member goes on with what it has (inherit.go). A member that lags too far gets the slot as a snapshot (snapshot.go), and its clients go on (reload.go).
 //
 // docs/design/cluster.md tells the whole.
 //

@@ -64,13 +64,17 @@ func openEngine(o engineOptions) (*dragonboat.NodeHost, error) {
 	if err := trimLog(dir); err != nil {
 		return nil, fmt.Errorf("%s: %w", dir, err)
 	}
+	return dragonboat.NewNodeHost(o.config())
+}
+
+func (o *engineOptions) config() config.NodeHostConfig {
 	logDB := config.GetTinyMemLogDBConfig()
 	logDB.KVWriteBufferSize = writeBuffer
 	workers := config.GetDefaultEngineConfig()
 	workers.ApplyShards = 2 * firstShard // metadata does not wait behind a slot that waits for its disk
-	return dragonboat.NewNodeHost(config.NodeHostConfig{
+	return config.NodeHostConfig{
 		DeploymentID:      o.cluster,
-		NodeHostDir:       dir,
+		NodeHostDir:       o.dir,
 		RTTMillisecond:    tick,
 		RaftAddress:       address(o.node),
 		RaftEventListener: o.listener,
@@ -80,7 +84,7 @@ func openEngine(o engineOptions) (*dragonboat.NodeHost, error) {
 			Engine:           workers,
 			TransportFactory: o.transport,
 		},
-	})
+	}
 }
 
 // startReplica starts this node's replica of a slot, among the members that it was made with, or, with none, as one that

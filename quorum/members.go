@@ -273,10 +273,10 @@ func (h *Host) shards() (list []shard) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.slots {
-		list = append(list, shard{shardOf(s.number), fmt.Sprintf("slot %d", s.number), s.raftLeader, s.caughtUp})
+		list = append(list, shard{shardOf(s.number), shardName(shardOf(s.number)), s.raftLeader, s.caughtUp})
 	}
 	for _, s := range h.streams {
-		list = append(list, shard{s.shard(), fmt.Sprintf("slot %d of streams", s.number), s.raftLeader,
+		list = append(list, shard{s.shard(), shardName(s.shard()), s.raftLeader,
 			func(node uint64) bool { return s.machine.Heard(node) > 1 }})
 	}
 	return list
