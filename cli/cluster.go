@@ -54,8 +54,9 @@ type clusterInfo struct {
 }
 
 func (p *program) clusterCommand() *cobra.Command {
-	return group("cluster", "Try a cluster, look at its members, wait for them, remove one", "  warren cluster try\n  warren cluster status\n  warren cluster await 3\n  warren cluster forget warren@c",
-		p.tryCommand(), p.clusterStatusCommand(), p.command(awaitMembers("await COUNT", false)), p.command(checkCritical("critical", false)), p.command(forget("forget NODE", false)))
+	return group("cluster", "Try a cluster, look at its members, wait for them, remove one, restore a lost majority", "  warren cluster try\n  warren cluster status\n  warren cluster await 3\n  warren cluster forget warren@c\n  warren cluster restore --data-dir /var/lib/warren",
+		p.tryCommand(), p.clusterStatusCommand(), p.command(awaitMembers("await COUNT", false)), p.command(checkCritical("critical", false)), p.command(forget("forget NODE", false)),
+		p.restoreCommand("restore", false))
 }
 
 func (p *program) clusterStatusCommand() *cobra.Command {

@@ -118,7 +118,7 @@ func (r *rooms) openData() error {
 		r.log.Warn("there were quorum queues that are not declared: they were deleted shortly before the node stopped, unless the metadata lost its end",
 			"queues", replicated.Unknown)
 	}
-	if r.member != nil {
+	if r.member != nil && !r.restoring {
 		if err := r.member.run(); err != nil {
 			return err
 		}

@@ -43,6 +43,8 @@ type rooms struct {
 	serving  atomic.Bool
 	watching sync.WaitGroup
 	cancel   context.CancelFunc
+
+	restoring bool // this member goes on without the others, for good; see inherit
 }
 
 // trimEvery is how often memory that is not needed any more is given back.
@@ -151,7 +153,7 @@ func (r *rooms) Peers() management.Cluster {
 
 // ClusterAddr is where other nodes reach this one; nil if it is alone.
 func (r *rooms) ClusterAddr() net.Addr {
-	if r.member == nil {
+	if r.member == nil || r.member.apart {
 		return nil
 	}
 	return r.member.listener.Addr()

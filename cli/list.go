@@ -230,6 +230,6 @@ func (p *program) ctlCommands() []*cobra.Command {
 		alias("list_user_limits", "As rabbitmqctl list_user_limits", userLimitListing(), "user", "limits"),
 		alias("list_vhost_limits", "As rabbitmqctl list_vhost_limits", vhostLimitListing(), "vhost", "limits"),
 	}
-	lists = append(lists, p.ctlClusterStatus(), p.replicasCommand("quorum_status QUEUE", true))
+	lists = append(lists, p.ctlClusterStatus(), p.replicasCommand("quorum_status QUEUE", true), p.restoreCommand("force_standalone_khepri_boot", true))
 	return append(append(lists, p.ctlUserLists()...), p.ctlDeeds()...)
 }

@@ -42,6 +42,7 @@ type membership struct {
 	identity  cluster.Identity
 	listener  net.Listener // until the link has it
 	advertise string
+	apart     bool    // it is the only member, and nobody can reach it
 	welcome   welcome // zero for the founder
 	options   cluster.Options
 	link      *cluster.Node
@@ -86,15 +87,11 @@ type welcome struct {
 
 // openCluster makes this node a member of a cluster, if it is to be one, and says so to the rooms that are opened next.
 func (r *rooms) openCluster(raft *quorum.Options, meta *broker.Options) error {
-	if r.cfg.Cluster.Listen == "" {
-		number, err := cluster.Number(r.db)
-		if err == nil && number != 0 {
-			err = &failure{code: exitConfig, text: fmt.Sprintf("this node is member %d of a cluster, and has no address for the others", number),
-				remedy: "Give --cluster-listen and --cluster-secret-file."}
-		}
+	apart, err := r.apart()
+	if err != nil || r.cfg.Cluster.Listen == "" && !apart {
 		return err
 	}
-	m, err := r.openMembership()
+	m, err := r.openMembership(apart)
 	if err != nil {
 		return err
 	}
@@ -104,6 +101,9 @@ func (r *rooms) openCluster(raft *quorum.Options, meta *broker.Options) error {
 	}
 	r.member = m
 	raft.Node, raft.Clustered, raft.ClusterID, raft.Transport = m.identity.Number, true, m.welcome.Raft, m.transport
+	if r.restoring {
+		raft.Transport = quorum.StandIns()
+	}
 	meta.Member, meta.NoDefaults = m.identity.Number, meta.NoDefaults || m.identity.Number != 1
 	meta.MembersChanged, meta.SlotsChanged, meta.SoftChanged = m.stir, m.slotsFor, m.tellSoft
 	meta.SlotsWanted = slotsClustered
@@ -115,11 +115,20 @@ func (r *rooms) openCluster(raft *quorum.Options, meta *broker.Options) error {
 
 // openMembership finds out which member of which cluster this node is. One that is none yet joins the cluster it was told
 // to, or founds one of its own.
-func (r *rooms) openMembership() (m *membership, err error) {
+func (r *rooms) openMembership(apart bool) (m *membership, err error) {
 	c := r.cfg.Cluster
-	m = &membership{rooms: r, log: r.log, changed: make(chan struct{}, 1), ready: make(chan struct{}), reached: map[cluster.NodeID]bool{}, ids: map[uint64]cluster.NodeID{}, moved: map[cluster.NodeID]string{}, placed: map[cluster.NodeID]bool{}}
+	m = &membership{rooms: r, log: r.log, apart: apart, changed: make(chan struct{}, 1), ready: make(chan struct{}), reached: map[cluster.NodeID]bool{}, ids: map[uint64]cluster.NodeID{}, moved: map[cluster.NodeID]string{}, placed: map[cluster.NodeID]bool{}}
 	if m.identity, err = cluster.Start(r.db, r.cfg.NodeName); err != nil {
 		return nil, err
+	}
+	known, err := broker.ReadMembers(r.db)
+	if err != nil {
+		return nil, err
+	}
+	m.know(known)
+	if apart {
+		m.stayApart(known)
+		return m, nil
 	}
 	if m.options, err = clusterOptions(c, m.identity); err != nil {
 		return nil, err
@@ -156,10 +165,6 @@ func (r *rooms) openMembership() (m *membership, err error) {
 		m.log.Info("this node is a cluster of its own now: others may join it", "address", m.advertise)
 	}
 	m.options.Identity = m.identity
-	known, err := broker.ReadMembers(r.db)
-	if err != nil {
-		return nil, err
-	}
 	m.know(m.welcome.Members)
 	m.know(known)
 	return m, nil
@@ -322,6 +327,9 @@ func (m *membership) setPeers() error {
 		members = m.welcome.Members
 	}
 	m.know(members)
+	if m.apart {
+		return nil
+	}
 	var book cluster.Book
 	m.mu.Lock()
 	for _, x := range members {

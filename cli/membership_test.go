@@ -14,6 +14,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/conformance"
 )
 
@@ -351,6 +352,11 @@ func TestJoinRefused(t *testing.T) {
 		if got := run(x.secret, x.dir, x.name, "--join", c.at); !strings.Contains(got, x.want) {
 			t.Errorf("%s, %s: %s; want %s", x.secret, x.name, got, x.want)
 		}
+	}
+	put := make(chan error, 1)
+	c.list[0].engine.(*rooms).broker.PutMember(broker.Member{NodeID: 2, Name: "n@2", Address: "127.0.0.1:1"}, func(_ uint64, err error) { put <- err })
+	if err := <-put; err != nil {
+		t.Fatal(err)
 	}
 	c.list[0].stop()
 	var out, errs strings.Builder

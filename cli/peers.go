@@ -97,12 +97,15 @@ func (m *membership) run() error {
 
 // catchUp waits for metadata, and says from time to time what it waits for.
 func (m *membership) catchUp() error {
-	for {
+	for begun := time.Now(); ; {
 		ctx, cancel := context.WithTimeout(context.Background(), waitingFor)
 		err := m.meta.CaughtUp(ctx)
 		cancel()
 		if err == nil || !errors.Is(err, context.DeadlineExceeded) {
 			return err
+		}
+		if m.rooms.restoring && time.Since(begun) > leadPatience {
+			return quorum.ErrNoVote
 		}
 		m.sayWaiting()
 	}
