@@ -168,7 +168,7 @@ func (b *batch) finish(c *building) {
 	b.Buf = binary.AppendUvarint(b.Buf, uint64(len(chunk)))
 	b.Buf = append(b.Buf, chunk...)
 	delete(b.building, c.id)
-	if c.Len() <= maxBatch && len(p.spare) < 64 {
+	if n := len(p.spare); n < 4 || n < 64 && cap(chunk) <= 64<<10 { // a busy stream's are as long as a batch
 		p.spare = append(p.spare, c)
 	}
 }
