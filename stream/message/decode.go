@@ -31,6 +31,11 @@ type Delivery struct {
 	time   uint64
 	fields []field
 	made   []byte // what fields and properties need that is no view of the entry
+
+	// What came last, for those that differ from it in their body only, as a publisher's often do.
+	before   []byte // all before the body, which is the rest
+	names    []byte // exchange and key
+	offsetAt int    // where Header has the offset
 }
 
 // field is a header: made of a value of the entry, or a field that is encoded already.
@@ -54,10 +59,13 @@ var (
 
 // Decode fills d with an entry. ErrMessage is of an entry that is no AMQP 1.0 message; d holds nothing then.
 func (d *Delivery) Decode(entry []byte, offset uint64) error {
+	if d.again(entry, offset) {
+		return nil
+	}
 	d.reset()
 	d.made = binary.BigEndian.AppendUint64(append(d.made, amqp.TagInt64), offset)
 	d.fields = append(d.fields, field{key: offsetKey, field: d.made}) // before a publisher's: the first counts
-	hasHeader, kind := false, byte(0)
+	hasHeader, kind, lone := false, byte(0), 0
 	for b := entry; len(b) > 0; {
 		code, v, whole, rest, ok := nextSection(b)
 		if !ok {
@@ -75,7 +83,10 @@ func (d *Delivery) Decode(entry []byte, offset uint64) error {
 			ok = d.application(v)
 		case sectionData:
 			var data []byte
-			if data, ok = v.binary(); ok && (kind == 0 || kind == sectionData) {
+			if data, ok = v.binary(); ok && kind == 0 && len(rest) == 0 {
+				lone = len(entry) - len(data) - v.lead()
+			}
+			if ok && (kind == 0 || kind == sectionData) {
 				d.Body, d.Size, kind = append(d.Body, data), d.Size+len(data), sectionData
 			}
 		case sectionSequence, sectionValue, sectionFooter:
@@ -96,7 +107,40 @@ func (d *Delivery) Decode(entry []byte, offset uint64) error {
 		d.mode = amqp.Persistent // AMQP 1.0 says false; RabbitMQ's default says true
 	}
 	d.encode()
+	if lone > 0 {
+		d.remember(entry, lone)
+	}
 	return nil
+}
+
+// remember keeps what again needs. The data section, which is the end of the entry, has the constructor of its value at at.
+func (d *Delivery) remember(entry []byte, at int) {
+	d.before = append(d.before[:0], entry[:at]...)
+	d.names = append(append(d.names[:0], d.Exchange...), d.Key...)
+	d.Exchange, d.Key = d.names[:len(d.Exchange):len(d.Exchange)], d.names[len(d.Exchange):]
+}
+
+// again fills d with an entry that is, but for its body, the one that came last.
+func (d *Delivery) again(entry []byte, offset uint64) bool {
+	n := len(d.before)
+	if n == 0 || len(entry) < n || !bytes.Equal(entry[:n], d.before) {
+		return false
+	}
+	data, ok := dataAt(entry, n)
+	if !ok {
+		return false
+	}
+	d.Body, d.Size = append(d.Body[:0], data), len(data)
+	binary.BigEndian.PutUint64(d.Header[4:], uint64(len(data)))
+	binary.BigEndian.PutUint64(d.Header[d.offsetAt:], offset)
+	return true
+}
+
+// dataAt is the value of a data section that is the end of an entry. Its constructor stands at at.
+func dataAt(entry []byte, at int) ([]byte, bool) {
+	v, rest, ok := nextValue(entry[at:])
+	data, isBinary := v.binary()
+	return data, ok && isBinary && len(rest) == 0
 }
 
 func (d *Delivery) reset() {
@@ -106,6 +150,7 @@ func (d *Delivery) reset() {
 	d.Exchange, d.Key, d.From = nil, nil, false
 	d.Body, d.Size, d.fields, d.made = d.Body[:0], 0, d.fields[:0], d.made[:0]
 	d.set, d.mode, d.prio, d.time = 0, amqp.Transient, 0, 0
+	d.before = d.before[:0]
 }
 
 func (d *Delivery) fail() error {
@@ -412,6 +457,9 @@ func (d *Delivery) table(h []byte) []byte {
 		before := len(h)
 		h = append(append(h, byte(len(f.key))), f.key...)
 		if f.field != nil {
+			if string(f.key) == string(offsetKey) {
+				d.offsetAt = len(h) + 1
+			}
 			h = append(h, f.field...)
 			continue
 		}

@@ -325,6 +325,38 @@ func TestAmplification(t *testing.T) {
 	}
 }
 
+// TestAgain decodes entries behind each other that differ in the body, before it or behind it: each comes out as if it were the
+// only one.
+func TestAgain(t *testing.T) {
+	plain := &amqp.PropertyList{DeliveryMode: amqp.Persistent}
+	var entries [][]byte
+	for _, size := range []int{0, 1, 200, 255, 256, 70_000} {
+		body := bytes.Repeat([]byte{byte(size)}, size)
+		for _, m := range []queue.Stored{stored(t, "e", "k", plain, body, 4096), stored(t, "e", "other", plain, body, 4096), stored(t, "ek", "", plain, body, 4096),
+			stored(t, "e", "k", &amqp.PropertyList{MessageID: "m", Headers: amqp.Table(nil).AppendString("x-stream-offset", "own").AppendString("a", "b")}, body, 4096)} {
+			entries = append(entries, encode(t, m, false))
+		}
+	}
+	one := entries[0]
+	entries = append(entries, append(bytes.Clone(one), "\x00\x53\x75\xa0\x01b"...), append(bytes.Clone(one), "\x00\x53\x78\xc1\x01\x00"...), // more data, a footer
+		append(bytes.Clone(one), 0), one[:len(one)-1], one[:len(one)-2], []byte("\x00\x53\x75\xa0\x01b"), nil)
+	var d Delivery
+	for i, a := range entries {
+		for k, b := range entries {
+			_ = d.Decode(a, 7)
+			err := d.Decode(b, 8)
+			var fresh Delivery
+			if want := fresh.Decode(b, 8); err != want {
+				t.Fatalf("%d behind %d: %v, not %v", k, i, err, want)
+			}
+			if !bytes.Equal(d.Header, fresh.Header) || d.Size != fresh.Size || !bytes.Equal(bytes.Join(d.Body, nil), bytes.Join(fresh.Body, nil)) ||
+				string(d.Exchange) != string(fresh.Exchange) || string(d.Key) != string(fresh.Key) || d.From != fresh.From {
+				t.Fatalf("%d behind %d:\n%q %q %v %x\n%q %q %v %x", k, i, d.Exchange, d.Key, d.From, d.Header, fresh.Exchange, fresh.Key, fresh.From, fresh.Header)
+			}
+		}
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	f.Add(encode(f, stored(f, "e", "k", &amqp.PropertyList{
 		ContentType: "t", ReplyTo: "a/b", MessageID: "urn:uuid:00112233-4455-6677-8899-aabbccddeeff", Type: "t", Expiration: "5",
@@ -366,13 +398,16 @@ func TestNoAllocation(t *testing.T) {
 		Headers: amqp.Table(nil).AppendString("b", "1").AppendString("a", "2").AppendInt64("x-c", 3)}, make([]byte, 300), 4096)
 	dst := make([]byte, 0, 4096)
 	var d Delivery
+	other := stored(t, "e", "k", &amqp.PropertyList{MessageID: "1"}, make([]byte, 300), 4096)
 	convert := func() {
-		entry, _, err := Append(dst, m, false)
-		if err == nil {
-			err = d.Decode(entry, 1)
-		}
-		if err != nil {
-			t.Fatal(err)
+		for _, m := range []queue.Stored{m, m, other} { // as the one before, and not
+			entry, _, err := Append(dst, m, false)
+			if err == nil {
+				err = d.Decode(entry, 1)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	convert()

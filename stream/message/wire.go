@@ -69,6 +69,17 @@ type value struct {
 	raw  []byte
 }
 
+// lead is how many octets stand before raw: the constructor, and the size of a variable type.
+func (v value) lead() int {
+	switch v.code >> 4 {
+	case 0xa, 0xc, 0xe:
+		return 2
+	case 0xb, 0xd, 0xf:
+		return 5
+	}
+	return 1
+}
+
 // nextValue takes a value off the front of b. It does not look into compound ones. Described values are none: only sections
 // are described.
 func nextValue(b []byte) (v value, rest []byte, ok bool) {
