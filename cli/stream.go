@@ -166,7 +166,7 @@ func (r *rooms) ReadStream(as management.User, f management.StreamRead) (page ma
 	if err != nil {
 		return page, streamError(err)
 	}
-	defer reader.Release()
+	defer reader.Close()
 	to, end := ^uint64(0), false
 	if f.To != nil {
 		spec, err := place(f.To)

@@ -51,6 +51,7 @@ type Log struct {
 	segs    []*segment // ascending; a slice that readers have is never changed
 	first   uint64
 	next    uint64
+	readers []*Reader  // that are not closed
 	tails   []*block   // ascending, may be gone
 	tailed  int64      // octets of tails
 	cut     []*segment // their files are still there

@@ -201,6 +201,21 @@ func (m *Memory) release(b *block) {
 	m.mu.Unlock()
 }
 
+// discard is release for a block that nobody is expected to want: if nobody holds it, it goes.
+func (m *Memory) discard(b *block) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b.refs--
+	if b.refs > 0 {
+		return
+	}
+	if b.gone {
+		m.reclaim(b)
+	} else {
+		m.remove(b)
+	}
+}
+
 // drop makes a block go.
 func (m *Memory) drop(b *block) {
 	m.mu.Lock()

@@ -3,6 +3,7 @@ package stream
 import (
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // ErrEnd says that nothing more was appended yet.
@@ -31,9 +32,10 @@ func (e *DamageError) Unwrap() error { return e.Err }
 // A Reader reads a log in order, from memory where others have brought it there. It is used by one goroutine at a time. What it
 // gives are views, good until the next call of Chunk, Next, Seek or Release. While it gives views it holds up to one block of
 // the log's Memory: whoever stops reading, for however short, calls Release, and one that serves several readers does so before
-// it turns to the next.
+// it turns to the next. Who stops for good calls Close: until then what lies before the reader is worth keeping for it.
 type Reader struct {
 	l      *Log
+	at     uint64 // below that it wants nothing any more; guarded by l.mu
 	filter Filter
 	from   uint64 // what is below is passed over
 	next   uint64 // what comes next, where no chunk is open
@@ -58,8 +60,23 @@ type Reader struct {
 // comes before.
 func (l *Log) Read(offset uint64, filter Filter) *Reader {
 	r := &Reader{l: l, filter: filter}
-	r.Seek(max(offset, l.First()))
+	l.mu.Lock()
+	r.at = max(offset, l.first)
+	l.readers = append(l.readers, r)
+	l.mu.Unlock()
+	r.Seek(r.at)
 	return r
+}
+
+// Close ends the reader.
+func (r *Reader) Close() {
+	r.Release()
+	l := r.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if i := slices.Index(l.readers, r); i >= 0 {
+		l.readers = slices.Delete(l.readers, i, i+1)
+	}
 }
 
 // Seek has the reader go on at an offset.
@@ -134,6 +151,29 @@ func (r *Reader) Release() {
 	}
 	r.l.o.Memory.release(r.b)
 	r.b = nil
+}
+
+// leaveBlock gives the block back. One that it has read to its end goes at once if no reader comes after it: the next one is read
+// into memory that the processor still has at hand. Called with l.mu held.
+func (r *Reader) leaveBlock() {
+	r.at = r.Offset()
+	b := r.b
+	if b == nil || b.loading == nil || r.open || r.pos < b.start+b.n.Load() || r.l.wanted(r.next, r) {
+		r.Release()
+		return
+	}
+	r.b = nil
+	r.l.o.Memory.discard(b)
+}
+
+// wanted reports whether a reader besides one may still want what is below an offset. The lock is held.
+func (l *Log) wanted(below uint64, besides *Reader) bool {
+	for _, r := range l.readers {
+		if r.at < below && r != besides {
+			return true
+		}
+	}
+	return false
 }
 
 // leave goes behind the chunk that is open.
@@ -314,9 +354,9 @@ func (l *Log) tailAt(base uint64, pos int64) *block {
 // fetch gets the block that has the reader's place, which may be the start of another segment now. moved: it has none, and the
 // place is another one, as the filter does not want the chunk, or it was removed.
 func (r *Reader) fetch() (moved bool, err error) {
-	r.Release()
 	l := r.l
 	l.mu.Lock()
+	r.leaveBlock()
 	if l.closed {
 		l.mu.Unlock()
 		return false, ErrClosed

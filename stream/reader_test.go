@@ -55,6 +55,53 @@ func TestReadersShare(t *testing.T) {
 	t.Logf("%d blocks and %d octets were read of %d", memory.Reads(), octets.Load(), size)
 }
 
+// TestSpentBlocks has a lone reader use the same memory again for one block after the other, and two of them share until the one
+// behind has gone.
+func TestSpentBlocks(t *testing.T) {
+	m := newModel(seeds.Of(t))
+	fs := storage.NewFaultFS(1)
+	l, _ := openLog(t, fs, Options{})
+	fill(t, m, l, 400, 20, 2000) // 8 MB
+	l.Close()
+	memory := NewMemory(4 << 20)
+	l, _ = openLog(t, fs, Options{Memory: memory})
+	read := func(r *Reader, n uint64) {
+		t.Helper()
+		var rec Record
+		for range n {
+			if err := r.Next(&rec); err != nil {
+				t.Fatal(err)
+			}
+			if rec.Offset%50 == 0 {
+				r.Release()
+			}
+		}
+		r.Release()
+	}
+	const little = 2 * blockBuffer
+	lone := l.Read(0, Filter{})
+	read(lone, m.next/2)
+	if used := memory.Used(); used > little {
+		t.Errorf("one reader uses %d octets", used)
+	}
+	behind := l.Read(lone.Offset()-10, Filter{})
+	read(lone, 1500)
+	reads := memory.Reads()
+	if memory.Used() <= little {
+		t.Error("nothing is kept for the reader behind")
+	}
+	read(behind, 1500)
+	if again := memory.Reads() - reads; again > 1 {
+		t.Errorf("the reader behind has read %d blocks once more", again)
+	}
+	behind.Close()
+	used := memory.Used()
+	read(lone, 1500)
+	if memory.Used() > used {
+		t.Errorf("%d octets are used, %d when the reader behind went", memory.Used(), used)
+	}
+}
+
 // TestTailIsMemory reads what was just appended from memory, and knows it.
 func TestTailIsMemory(t *testing.T) {
 	m := newModel(seeds.Of(t))

@@ -259,7 +259,7 @@ func (q *Queue) Resolve(s stream.Spec) (uint64, error) {
 func (h *Host) Totals() (memory int64, reads uint64) { return h.memory.Used(), h.memory.Reads() }
 
 // Read makes a reader of the stream for one that is no consumer, and says where it begins. Whoever reads calls Release before
-// it waits for anything. A stream that lacks its end has no readers.
+// it waits for anything, and Close at the end. A stream that lacks its end has no readers.
 func (q *Queue) Read(from stream.Spec, filter stream.Filter) (*stream.Reader, uint64, error) {
 	r := q.replica()
 	switch {
