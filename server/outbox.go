@@ -36,10 +36,14 @@ type itemKind uint8
 const (
 	itemText    itemKind = iota // size octets of text
 	itemDeliver                 // to consumer
+	itemFrames                  // the same, size deliveries whose frames are made: offered has their bytes, and the id of the first
 	itemGetOk                   // to channel, by consumer; size is the number of messages left
 	itemConfirm                 // ask channel for what is confirmed
 	itemRetire                  // nothing more comes for consumer: its handle is free when all is acknowledged
 )
+
+// holds reports whether items of a kind hold a reference to a message, or frames.
+func (k itemKind) holds() bool { return k == itemDeliver || k == itemFrames || k == itemGetOk }
 
 // item is one thing to write. Deliveries hold a reference to their message.
 type item struct {
@@ -129,12 +133,11 @@ func (c *conn) put(w *queue.Wake, it item) {
 
 // Offer implements queue.Outlet.
 func (k *consumer) Offer(ds []queue.Offered, w *queue.Wake) bool {
-	c := k.channel.conn
-	o := &c.out
+	o := &k.channel.conn.out
 	o.mu.Lock()
 	if o.sealed || k.gone {
 		o.mu.Unlock()
-		release := queue.Releaser{Pool: c.server.pool}
+		release := queue.Releaser{Pool: k.channel.conn.server.pool}
 		for i := range ds {
 			release.Add(ds[i].Message.Ref.Slab)
 		}
@@ -146,7 +149,40 @@ func (k *consumer) Offer(ds []queue.Offered, w *queue.Wake) bool {
 		bytes += int(ds[i].Message.Ref.Len) + 64
 		o.items = append(o.items, item{kind: itemDeliver, consumer: k, channel: k.channel, offered: ds[i]})
 	}
-	k.offered += len(ds)
+	return k.tookIn(len(ds), bytes, w)
+}
+
+// Form implements queue.FrameOutlet.
+func (k *consumer) Form() (head []byte, frameMax int) { return k.head, int(k.channel.conn.frameMax) }
+
+// OfferFrames implements queue.FrameOutlet.
+func (k *consumer) OfferFrames(fs []queue.Frames, w *queue.Wake) bool {
+	o := &k.channel.conn.out
+	o.mu.Lock()
+	if o.sealed || k.gone {
+		o.mu.Unlock()
+		for i := range fs {
+			k.channel.conn.server.pool.Release(fs[i].Ref.Slab, 1)
+		}
+		return true
+	}
+	n, bytes := 0, 0
+	for i := range fs {
+		f := &fs[i]
+		n += f.N
+		bytes += int(f.Ref.Len) + 64
+		o.items = append(o.items, item{kind: itemFrames, consumer: k, channel: k.channel, size: uint32(f.N),
+			offered: queue.Offered{Message: queue.Message{Ref: f.Ref}, ID: f.First}})
+	}
+	return k.tookIn(n, bytes, w)
+}
+
+// tookIn notes that n deliveries were put into the outbox, and reports whether there is room for more. Called with o.mu held, which it
+// releases.
+func (k *consumer) tookIn(n, bytes int, w *queue.Wake) bool {
+	c := k.channel.conn
+	o := &c.out
+	k.offered += n
 	k.pending += bytes
 	full := k.pending >= outletBytes
 	if !k.needy && (full || k.offered >= queue.DefaultWindow/2) {
@@ -243,7 +279,7 @@ func (c *conn) drop(ch *channel, consumers []*consumer) {
 	keep := o.items[:0]
 	for _, it := range o.items {
 		switch {
-		case it.channel == ch && (it.kind == itemDeliver || it.kind == itemGetOk):
+		case it.channel == ch && it.kind.holds():
 			release.Add(it.offered.Message.Ref.Slab)
 			n := int(it.offered.Message.Ref.Len) + 64
 			o.bytes -= n
@@ -271,7 +307,7 @@ func (c *conn) shut() {
 	o.mu.Lock()
 	o.sealed, o.closed = true, true
 	for i := range o.items {
-		if it := &o.items[i]; it.kind == itemDeliver || it.kind == itemGetOk {
+		if it := &o.items[i]; it.kind.holds() {
 			release.Add(it.offered.Message.Ref.Slab)
 		}
 	}

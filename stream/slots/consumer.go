@@ -19,10 +19,12 @@ const (
 
 // consumer is a consumer of this node: a reader, and how much it may be given.
 type consumer struct {
-	queue *Queue
-	id    queue.ConsumerID
-	out   queue.Outlet
-	spec  stream.Consumer
+	queue    *Queue
+	id       queue.ConsumerID
+	out      queue.FrameOutlet
+	head     []byte // of frames for out, and
+	frameMax int    // how long those may be
+	spec     stream.Consumer
 
 	generation uint64        // of its name
 	committing atomic.Uint64 // the offset that waits to be committed, plus one; 0: none does
@@ -88,25 +90,34 @@ func (c *consumer) run(w *worker) {
 	c.mu.Lock()
 	again := c.stage == runAgain || more && c.room() > 0
 	c.stage = resting
-	if again {
+	switch {
+	case c.gone:
+		c.reader.Close()
+	case again:
 		c.schedule()
 	}
 	c.mu.Unlock()
 }
 
+// leave says that the consumer gets nothing more. Called with c.mu held.
+func (c *consumer) leave() {
+	c.gone = true
+	if c.stage == resting { // otherwise the worker does it
+		c.reader.Close()
+	}
+}
+
 // read offers up to n messages, and reports whether there may be more to read at once.
 func (c *consumer) read(w *worker, n int) (more bool) {
-	w.offers = w.offers[:0]
-	octets := 0
+	w.frames.Begin(c.head, c.frameMax)
 	more = true
-	for len(w.offers) < n && octets < turnOctets {
+	for octets := 0; n > 0 && octets < turnOctets; {
 		had := c.log.Next()
-		var rec stream.Record
-		err := c.reader.Next(&rec)
+		err := c.reader.Next(&w.record)
 		if err == nil {
-			if o, ok := c.offered(w, &rec); ok {
-				octets += int(o.Message.Ref.Len)
-				w.offers = append(w.offers, o)
+			if size := c.write(w); size > 0 {
+				octets += size
+				n--
 			}
 			continue
 		}
@@ -167,30 +178,23 @@ func (c *consumer) move() bool {
 		return false
 	}
 	at := c.reader.Offset()
-	c.reader.Release()
+	c.reader.Close()
 	c.log, c.reader = r.log, r.log.Read(at, c.spec.Filter)
 	return true
 }
 
-// offered makes a message of a record. It is false for one that AMQP 0-9-1 cannot carry.
-func (c *consumer) offered(w *worker, rec *stream.Record) (o queue.Offered, ok bool) {
+// write makes frames of the record, and returns how many octets they have: 0 if AMQP 0-9-1 cannot carry it.
+func (c *consumer) write(w *worker) int {
 	d := &w.delivery
-	if err := d.Decode(rec.Body, rec.Offset); err != nil || len(d.Header) > maxHeader {
+	if err := d.Decode(w.record.Body, w.record.Offset); err != nil || len(d.Header) > maxHeader {
 		c.queue.host.Counters.Unreadable.Add(1)
-		return o, false
+		return 0
 	}
 	exchange, key := d.Exchange, d.Key
 	if !d.From {
 		key = c.queue.key
 	}
-	m := w.pool.NewMessage(exchange, key, d.Header, func(yield func([]byte) bool) {
-		for _, piece := range d.Body {
-			if !yield(piece) {
-				return
-			}
-		}
-	}, d.Size, 1)
-	return queue.Offered{Message: m, ID: rec.Offset}, true
+	return w.frames.Add(w.record.Offset, exchange, key, d.Header, d.Body, d.Size)
 }
 
 // offer hands over what was read.
@@ -198,35 +202,43 @@ func (c *consumer) offer(w *worker) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.gone {
-		for i := range w.offers {
-			w.release.Add(w.offers[i].Message.Ref.Slab)
-		}
-		w.release.Flush()
-		w.offers = w.offers[:0]
+		w.frames.Release()
 		return
 	}
+	frames := w.frames.Frames()
 	if c.spec.Name != "" {
-		before := c.progress.Next()
-		for i := range w.offers {
-			c.progress.Delivered(w.offers[i].ID)
+		c.advance(frames)
+	}
+	if len(frames) == 0 {
+		return
+	}
+	n := 0
+	for _, f := range frames {
+		n += f.N
+	}
+	c.inFlight += n
+	c.queue.delivered.Add(uint64(n))
+	c.blocked = !c.out.OfferFrames(frames, &w.wake)
+	w.frames.Begin(c.head, c.frameMax)
+}
+
+// advance notes what is handed over to a consumer with a name, and what the filter may have passed over. Called with c.mu held.
+func (c *consumer) advance(frames []queue.Frames) {
+	before := c.progress.Next()
+	for _, f := range frames {
+		for id := f.First; id < f.First+uint64(f.N); id++ {
+			c.progress.Delivered(id)
 			if sabotageCommit {
-				c.progress.Acked(w.offers[i].ID, w.offers[i].ID)
+				c.progress.Acked(id, id)
 			}
 		}
-		if at := c.reader.Offset(); c.waiting && at <= c.log.Next() { // the filter may have passed over the rest
-			c.progress.Passed(at)
-		}
-		if next := c.progress.Next(); next > before {
-			c.queue.slot.proposer.commit(c, next)
-		}
 	}
-	if len(w.offers) == 0 {
-		return
+	if at := c.reader.Offset(); c.waiting && at <= c.log.Next() {
+		c.progress.Passed(at)
 	}
-	c.inFlight += len(w.offers)
-	c.queue.delivered.Add(uint64(len(w.offers)))
-	c.blocked = !c.out.Offer(w.offers, &w.wake)
-	w.offers = w.offers[:0]
+	if next := c.progress.Next(); next > before {
+		c.queue.slot.proposer.commit(c, next)
+	}
 }
 
 // maxHeld is how many messages a named consumer may have acknowledged, or still hold, behind one that it has not.

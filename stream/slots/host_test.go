@@ -2,6 +2,7 @@ package slots
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -148,11 +149,27 @@ type listener struct {
 	small bool        // its outlet is full after each offer
 }
 
-func (r *listener) Offer(ds []queue.Offered, w *queue.Wake) bool {
-	for _, d := range ds {
-		body := queue.ParseStored(r.n.pool.Bytes(d.Message.Ref)).AppendBody(nil)
-		r.got <- fmt.Sprintf("%d %s", d.ID, body)
-		r.n.pool.Release(d.Message.Ref.Slab, 1)
+var listenerHead = []byte{amqp.FrameMethod, 0, 7, 0, 0, 0, 0, 0, 60, 0, 60, 1, 't'}
+
+func (r *listener) Form() (head []byte, frameMax int)            { return listenerHead, 4096 }
+func (r *listener) Offer(ds []queue.Offered, w *queue.Wake) bool { panic("a stream offers frames") }
+
+func (r *listener) OfferFrames(fs []queue.Frames, w *queue.Wake) bool {
+	for _, f := range fs {
+		b := r.n.pool.Bytes(f.Ref)
+		for i := range f.N {
+			length := binary.BigEndian.Uint64(b[len(listenerHead):])
+			one := b[:length]
+			one = one[amqp.FrameOverhead+int(binary.BigEndian.Uint32(one[3:])):] // the method
+			one = one[amqp.FrameOverhead+int(binary.BigEndian.Uint32(one[3:])):] // the header
+			body := queue.Stored{Frames: one}.AppendBody(nil)
+			r.got <- fmt.Sprintf("%d %s", f.First+uint64(i), body)
+			b = b[length:]
+		}
+		if len(b) > 0 {
+			panic("frames are longer than their deliveries")
+		}
+		r.n.pool.Release(f.Ref.Slab, 1)
 	}
 	return !r.small
 }

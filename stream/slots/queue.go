@@ -131,7 +131,7 @@ func (q *Queue) isBroken() bool {
 	return r != nil && r.broken != nil
 }
 
-// Attach implements queue.Queue. Errors: queue.ErrDeleted, *queue.RefusedError, *stream.ArgumentError.
+// Attach implements queue.Queue. out is a queue.FrameOutlet. Errors: queue.ErrDeleted, *queue.RefusedError, *stream.ArgumentError.
 func (q *Queue) Attach(spec queue.ConsumerSpec, out queue.Outlet, w *queue.Wake, done func(queue.ConsumerID, error)) {
 	parsed, err := stream.ParseConsumer(spec.Arguments, time.Now())
 	if spec.Getter {
@@ -141,7 +141,8 @@ func (q *Queue) Attach(spec queue.ConsumerSpec, out queue.Outlet, w *queue.Wake,
 		done(0, err)
 		return
 	}
-	c := &consumer{queue: q, out: out, spec: parsed, prefetch: int(spec.Prefetch)}
+	c := &consumer{queue: q, out: out.(queue.FrameOutlet), spec: parsed, prefetch: int(spec.Prefetch)}
+	c.head, c.frameMax = c.out.Form()
 	q.slot.proposer.command(cmdAsk, q.id, nil, func(x *result, _ *queue.Wake) {
 		if x.code != codeDone {
 			done(0, queue.ErrDeleted)
@@ -241,6 +242,7 @@ func (c *consumer) start(offset uint64, done func(queue.ConsumerID, error)) {
 	q.mu.Lock()
 	if q.over {
 		q.mu.Unlock()
+		c.reader.Close()
 		done(0, queue.ErrDeleted)
 		return
 	}
@@ -260,7 +262,7 @@ func (q *Queue) Detach(id queue.ConsumerID, how queue.Detachment, w *queue.Wake,
 	q.mu.Lock()
 	if c := q.consumers[id]; c != nil {
 		c.mu.Lock()
-		c.gone = true
+		c.leave()
 		if how == queue.Remove || c.inFlight == 0 {
 			delete(q.consumers, id)
 		}
@@ -275,7 +277,7 @@ func (q *Queue) cancel(c *consumer, w *queue.Wake) {
 	q.mu.Lock()
 	c.mu.Lock()
 	was := c.gone
-	c.gone = true
+	c.leave()
 	c.mu.Unlock()
 	delete(q.consumers, c.id)
 	q.mu.Unlock()

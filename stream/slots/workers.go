@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/stream"
 	"github.com/warrenmq/warren/stream/message"
 )
 
@@ -34,11 +35,10 @@ func (f taskFunc) run(w *worker) { f(w) }
 
 // worker is what one goroutine has for itself.
 type worker struct {
-	pool     *queue.Pool
 	wake     queue.Wake
+	record   stream.Record
 	delivery message.Delivery
-	offers   []queue.Offered
-	release  queue.Releaser
+	frames   *queue.FrameWriter
 }
 
 func newWorkers(pool *queue.Pool) *workers {
@@ -87,7 +87,8 @@ func (w *workers) pop() task {
 }
 
 func (w *workers) serve() {
-	k := &worker{pool: w.pool, release: queue.Releaser{Pool: w.pool}}
+	k := &worker{frames: queue.NewFrameWriter(w.pool)}
+	defer k.frames.Close()
 	for t := w.pop(); t != nil; t = w.pop() {
 		t.run(k)
 		k.wake.Flush()
