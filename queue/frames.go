@@ -16,8 +16,8 @@ type FrameOutlet interface {
 	// Form says how frames are made for it: a basic.deliver frame up to the delivery tag, its size left open, and how long a frame
 	// may be, 0 for no limit. It is the same for all of the outlet's life.
 	Form() (head []byte, frameMax int)
-	// OfferFrames is Offer for frames.
-	OfferFrames(fs []Frames, w *Wake) bool
+	// OfferFrames is Offer for frames. The outlet is full when room octets wait in it, or as many as it takes at the most.
+	OfferFrames(fs []Frames, room int, w *Wake) bool
 }
 
 const (

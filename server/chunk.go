@@ -40,9 +40,12 @@ func (k *chunk) begin() {
 	}
 }
 
-// end gives the buffer back.
+// end gives the buffer back. A chunk that is nothing but frames of a stream has none.
 func (k *chunk) end(pool *queue.Pool) {
 	k.clear(pool)
+	if k.pooled == nil {
+		return
+	}
 	*k.pooled = k.buf
 	writeBuffers.Put(k.pooled)
 	k.pooled, k.buf = nil, nil

@@ -149,14 +149,14 @@ func (k *consumer) Offer(ds []queue.Offered, w *queue.Wake) bool {
 		bytes += int(ds[i].Message.Ref.Len) + 64
 		o.items = append(o.items, item{kind: itemDeliver, consumer: k, channel: k.channel, offered: ds[i]})
 	}
-	return k.tookIn(len(ds), bytes, w)
+	return k.tookIn(len(ds), bytes, outletBytes, w)
 }
 
 // Form implements queue.FrameOutlet.
 func (k *consumer) Form() (head []byte, frameMax int) { return k.head, int(k.channel.conn.frameMax) }
 
 // OfferFrames implements queue.FrameOutlet.
-func (k *consumer) OfferFrames(fs []queue.Frames, w *queue.Wake) bool {
+func (k *consumer) OfferFrames(fs []queue.Frames, room int, w *queue.Wake) bool {
 	o := &k.channel.conn.out
 	o.mu.Lock()
 	if o.sealed || k.gone {
@@ -174,17 +174,17 @@ func (k *consumer) OfferFrames(fs []queue.Frames, w *queue.Wake) bool {
 		o.items = append(o.items, item{kind: itemFrames, consumer: k, channel: k.channel, size: uint32(f.N),
 			offered: queue.Offered{Message: queue.Message{Ref: f.Ref}, ID: f.First}})
 	}
-	return k.tookIn(n, bytes, w)
+	return k.tookIn(n, bytes, min(room, outletBytes), w)
 }
 
-// tookIn notes that n deliveries were put into the outbox, and reports whether there is room for more. Called with o.mu held, which it
-// releases.
-func (k *consumer) tookIn(n, bytes int, w *queue.Wake) bool {
+// tookIn notes that n deliveries were put into the outbox, and reports whether there is room for more: less than room octets wait.
+// Called with o.mu held, which it releases.
+func (k *consumer) tookIn(n, bytes, room int, w *queue.Wake) bool {
 	c := k.channel.conn
 	o := &c.out
 	k.offered += n
 	k.pending += bytes
-	full := k.pending >= outletBytes
+	full := k.pending >= room
 	if !k.needy && (full || k.offered >= queue.DefaultWindow/2) {
 		k.needy = true
 		o.needy = append(o.needy, k)

@@ -52,7 +52,6 @@ func (c *conn) writeInline(w *queue.Wake) {
 	if !c.take(&wr.taken, true) {
 		return
 	}
-	wr.chunk.begin()
 	c.feed(w)
 	c.encode()
 	c.writeChunk(false)
@@ -77,7 +76,6 @@ func (c *conn) writeInline(w *queue.Wake) {
 func (c *conn) writeAll() {
 	wr := &c.writer
 	w := &wr.wake
-	wr.chunk.begin()
 	if wr.chunk.unwritten() {
 		c.writeChunk(true)
 		wr.chunk.clear(c.server.pool)
@@ -94,7 +92,6 @@ func (c *conn) writeAll() {
 			if !c.take(&wr.taken, true) {
 				return
 			}
-			wr.chunk.begin()
 			c.feed(w)
 			w.Flush()
 			c.encode()
@@ -143,7 +140,11 @@ func (c *conn) encode() {
 	t, k := &c.writer.taken, &c.writer.chunk
 	release := queue.Releaser{Pool: c.server.pool}
 	for t.more() && k.octets() < writeBytes {
-		switch it := &t.items[t.next]; it.kind {
+		it := &t.items[t.next]
+		if it.kind != itemFrames {
+			k.begin()
+		}
+		switch it.kind {
 		case itemText:
 			n := min(int(it.size), writeBytes)
 			k.buf = append(k.buf, t.text[t.at:t.at+n]...)
@@ -238,6 +239,7 @@ func (c *conn) deliverFrames(it *item, release *queue.Releaser) {
 	c.writer.written.handed.delivered += n
 	c.writer.written.ofStream.delivered += n
 	if chunk := &c.writer.chunk; len(b) < byReference || c.raw == nil {
+		chunk.begin()
 		chunk.buf = append(chunk.buf, b...)
 		release.Add(ref.Slab)
 	} else {

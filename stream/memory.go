@@ -25,7 +25,7 @@ type Memory struct {
 }
 
 // DefaultMemory is the bound of a Memory if nothing else is said, in octets.
-const DefaultMemory = 48 << 20
+const DefaultMemory = 32 << 20
 
 const (
 	minClass = 14 // buffers are 16 KiB or more,

@@ -10,9 +10,12 @@ import (
 )
 
 const (
-	// turnMessages and turnOctets are how much a consumer gets before others have their turn.
+	// turnMessages and turnOctets are how much a consumer gets before others have their turn. All of a node together get no more
+	// than allTurns in one turn each, if that is leastTurn or more: twice as much may wait for a slow peer, and be on its way to it.
 	turnMessages = 256
 	turnOctets   = 256 << 10
+	leastTurn    = 32 << 10
+	allTurns     = 4 << 20
 	// maxHeader is how long a content header may be that is delivered: it must fit into a frame.
 	maxHeader = 128<<10 - 8
 )
@@ -53,12 +56,12 @@ const (
 	runAgain // running, and something came up meanwhile
 )
 
-// schedule has a worker look at the consumer. Called with c.mu held.
-func (c *consumer) schedule() {
+// schedule has a worker look at the consumer, before others if that is urgent. Called with c.mu held.
+func (c *consumer) schedule(urgent bool) {
 	switch c.stage {
 	case resting:
 		c.stage = inLine
-		c.queue.host.workers.push(c)
+		c.queue.host.workers.push(c, urgent)
 	case running:
 		c.stage = runAgain
 	}
@@ -94,13 +97,16 @@ func (c *consumer) run(w *worker) {
 	case c.gone:
 		c.reader.Close()
 	case again:
-		c.schedule()
+		c.schedule(false)
 	}
 	c.mu.Unlock()
 }
 
 // leave says that the consumer gets nothing more. Called with c.mu held.
 func (c *consumer) leave() {
+	if !c.gone {
+		c.queue.host.consumers.Add(-1)
+	}
 	c.gone = true
 	if c.stage == resting { // otherwise the worker does it
 		c.reader.Close()
@@ -110,8 +116,9 @@ func (c *consumer) leave() {
 // read offers up to n messages, and reports whether there may be more to read at once.
 func (c *consumer) read(w *worker, n int) (more bool) {
 	w.frames.Begin(c.head, c.frameMax)
+	w.turn = max(leastTurn, min(turnOctets, allTurns/max(1, int(c.queue.host.consumers.Load()))))
 	more = true
-	for octets := 0; n > 0 && octets < turnOctets; {
+	for octets := 0; n > 0 && octets < w.turn; {
 		had := c.log.Next()
 		err := c.reader.Next(&w.record)
 		if err == nil {
@@ -218,7 +225,7 @@ func (c *consumer) offer(w *worker) {
 	}
 	c.inFlight += n
 	c.queue.delivered.Add(uint64(n))
-	c.blocked = !c.out.OfferFrames(frames, &w.wake)
+	c.blocked = !c.out.OfferFrames(frames, w.turn, &w.wake)
 	w.frames.Begin(c.head, c.frameMax)
 }
 
@@ -264,7 +271,7 @@ func (c *consumer) settled(ids []queue.Range, o queue.Outcome) (over, stuck bool
 		c.queue.slot.proposer.commit(c, c.progress.Next())
 	}
 	if c.room() > 0 && !c.waiting {
-		c.schedule()
+		c.schedule(false)
 	}
 	return c.gone && c.inFlight == 0, !c.gone && c.progress.Flight()-c.inFlight > maxHeld
 }

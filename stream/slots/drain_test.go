@@ -19,7 +19,7 @@ type drain struct {
 	all  uint64
 }
 
-func (d *drain) OfferFrames(fs []queue.Frames, _ *queue.Wake) bool {
+func (d *drain) OfferFrames(fs []queue.Frames, _ int, _ *queue.Wake) bool {
 	for _, f := range fs {
 		d.n.pool.Release(f.Ref.Slab, 1)
 		d.acks <- queue.Range{First: f.First, Last: f.First + uint64(f.N) - 1}

@@ -72,6 +72,8 @@ type Host struct {
 	mender  *mender
 	serving sync.WaitGroup // connections of members that copy
 
+	consumers atomic.Int64 // how many there are
+
 	mu      sync.Mutex // guards what follows
 	slots   []*slot
 	opening chan struct{} // closed when the start is over; nil: there was none

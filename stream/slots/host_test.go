@@ -154,7 +154,7 @@ var listenerHead = []byte{amqp.FrameMethod, 0, 7, 0, 0, 0, 0, 0, 60, 0, 60, 1, '
 func (r *listener) Form() (head []byte, frameMax int)            { return listenerHead, 4096 }
 func (r *listener) Offer(ds []queue.Offered, w *queue.Wake) bool { panic("a stream offers frames") }
 
-func (r *listener) OfferFrames(fs []queue.Frames, w *queue.Wake) bool {
+func (r *listener) OfferFrames(fs []queue.Frames, _ int, w *queue.Wake) bool {
 	for _, f := range fs {
 		b := r.n.pool.Bytes(f.Ref)
 		for i := range f.N {

@@ -148,7 +148,7 @@ func (q *Queue) Attach(spec queue.ConsumerSpec, out queue.Outlet, w *queue.Wake,
 			done(0, queue.ErrDeleted)
 			return
 		}
-		q.host.workers.push(taskFunc(func(*worker) { c.find(done) }))
+		q.host.workers.push(taskFunc(func(*worker) { c.find(done) }), false)
 	})
 }
 
@@ -249,9 +249,10 @@ func (c *consumer) start(offset uint64, done func(queue.ConsumerID, error)) {
 	q.last++
 	c.id = q.last
 	q.consumers[c.id] = c
+	q.host.consumers.Add(1)
 	done(c.id, nil)
 	c.mu.Lock()
-	c.schedule()
+	c.schedule(false)
 	c.mu.Unlock()
 	q.mu.Unlock()
 }
@@ -344,7 +345,7 @@ func (q *Queue) replaced(w *queue.Wake) {
 	for _, c := range all {
 		c.mu.Lock()
 		c.waiting = false
-		c.schedule()
+		c.schedule(false)
 		c.mu.Unlock()
 	}
 }
@@ -366,7 +367,7 @@ func (q *Queue) grew() {
 		c.mu.Lock()
 		if c.waiting {
 			c.waiting = false
-			c.schedule()
+			c.schedule(true)
 		}
 		c.mu.Unlock()
 	}
@@ -384,7 +385,7 @@ func (q *Queue) Ready(id queue.ConsumerID, w *queue.Wake) {
 	if c.blocked {
 		c.blocked = false
 		if c.room() > 0 {
-			c.schedule()
+			c.schedule(false)
 		}
 	}
 	c.mu.Unlock()

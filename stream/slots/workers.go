@@ -8,21 +8,48 @@ import (
 	"github.com/warrenmq/warren/stream/message"
 )
 
-// maxWorkers is how many goroutines read for all consumers of a node.
-const maxWorkers = 4
+const (
+	// maxWorkers is how many goroutines read for all consumers of a node, and maxLong how many of them may be at what is not urgent.
+	maxWorkers = 4
+	maxLong    = maxWorkers - 1
+	// maxAhead is how many urgent tasks go before one that waits longer.
+	maxAhead = 16
+)
 
-// workers read streams for consumers: those that have something to do wait in line, and each has a turn of bounded length.
+// workers read streams for consumers: those that have something to do wait in line, and each has a turn of bounded length. Those
+// that have read all and get what was just appended go before those that read what is old.
 type workers struct {
 	pool *queue.Pool
 
 	mu      sync.Mutex // guards what follows; a leaf
-	line    []task     // from head on
-	head    int
+	urgent  line
+	other   line
+	ahead   int // urgent tasks since the last other one
+	long    int // workers at others
 	idle    int
 	started int
 	closed  bool
 	work    sync.Cond
 	running sync.WaitGroup
+}
+
+// line is tasks that wait, from head on.
+type line struct {
+	tasks []task
+	head  int
+}
+
+func (l *line) empty() bool { return l.head == len(l.tasks) }
+
+func (l *line) pop() task {
+	t := l.tasks[l.head]
+	l.tasks[l.head] = nil
+	if l.head++; l.empty() || l.head >= 1024 {
+		n := copy(l.tasks, l.tasks[l.head:])
+		clear(l.tasks[n:])
+		l.tasks, l.head = l.tasks[:n], 0
+	}
+	return t
 }
 
 // task is something to do on a worker's goroutine, without locks held.
@@ -39,6 +66,7 @@ type worker struct {
 	record   stream.Record
 	delivery message.Delivery
 	frames   *queue.FrameWriter
+	turn     int // octets of the turn
 }
 
 func newWorkers(pool *queue.Pool) *workers {
@@ -47,15 +75,20 @@ func newWorkers(pool *queue.Pool) *workers {
 	return w
 }
 
-// push puts a task at the end of the line.
-func (w *workers) push(t task) {
+// push puts a task at the end of its line.
+func (w *workers) push(t task, urgent bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
 		return
 	}
-	w.line = append(w.line, t)
+	l := &w.other
+	if urgent {
+		l = &w.urgent
+	}
+	l.tasks = append(l.tasks, t)
 	switch {
+	case !urgent && w.long == maxLong: // one of those takes it next
 	case w.idle > 0:
 		w.work.Signal()
 	case w.started < maxWorkers:
@@ -64,32 +97,35 @@ func (w *workers) push(t task) {
 	}
 }
 
-// pop is the next task, nil at the end.
-func (w *workers) pop() task {
+// pop is the next task, nil at the end. was and long say whether the worker's last one, and this one, is not urgent.
+func (w *workers) pop(was bool) (t task, long bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for w.head == len(w.line) && !w.closed {
+	if was {
+		w.long--
+	}
+	for !w.closed {
+		others := !w.other.empty() && w.long < maxLong
+		switch {
+		case !w.urgent.empty() && (!others || w.ahead < maxAhead):
+			w.ahead++
+			return w.urgent.pop(), false
+		case others:
+			w.ahead = 0
+			w.long++
+			return w.other.pop(), true
+		}
 		w.idle++
 		w.work.Wait()
 		w.idle--
 	}
-	if w.closed {
-		return nil
-	}
-	t := w.line[w.head]
-	w.line[w.head] = nil
-	if w.head++; w.head == len(w.line) || w.head >= 1024 {
-		n := copy(w.line, w.line[w.head:])
-		clear(w.line[n:])
-		w.line, w.head = w.line[:n], 0
-	}
-	return t
+	return nil, false
 }
 
 func (w *workers) serve() {
 	k := &worker{frames: queue.NewFrameWriter(w.pool)}
 	defer k.frames.Close()
-	for t := w.pop(); t != nil; t = w.pop() {
+	for t, long := w.pop(false); t != nil; t, long = w.pop(long) {
 		t.run(k)
 		k.wake.Flush()
 	}
@@ -99,7 +135,7 @@ func (w *workers) serve() {
 func (w *workers) close() {
 	w.mu.Lock()
 	w.closed = true
-	w.line, w.head = nil, 0
+	w.urgent, w.other = line{}, line{}
 	w.work.Broadcast()
 	w.mu.Unlock()
 	w.running.Wait()
