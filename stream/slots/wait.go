@@ -54,7 +54,7 @@ func (q *Queue) copied(v verdict) {
 	q.mu.Unlock()
 	for _, p := range out {
 		if v == mended {
-			q.host.workers.push(taskFunc(func(*worker) { p.c.find(p.done) }))
+			q.host.workers.push(taskFunc(func(*worker) { p.c.find(p.done) }), false)
 		} else {
 			p.done(0, queue.ErrNoReplica)
 		}
@@ -74,7 +74,7 @@ func (q *Queue) repaired(v verdict) {
 		case !c.stuck:
 		case v == mended:
 			c.stuck, c.retry = false, true
-			c.schedule()
+			c.schedule(false)
 		default:
 			lost = append(lost, c)
 		}
