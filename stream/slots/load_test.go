@@ -17,10 +17,14 @@ type acker struct {
 	got  chan uint64
 }
 
-func (a *acker) Offer(ds []queue.Offered, _ *queue.Wake) bool {
-	for _, d := range ds {
-		a.n.pool.Release(d.Message.Ref.Slab, 1)
-		a.got <- d.ID
+func (a *acker) Form() (head []byte, frameMax int)       { return listenerHead, 0 }
+func (a *acker) Offer([]queue.Offered, *queue.Wake) bool { panic("a stream offers frames") }
+func (a *acker) OfferFrames(fs []queue.Frames, _ int, _ *queue.Wake) bool {
+	for _, f := range fs {
+		a.n.pool.Release(f.Ref.Slab, 1)
+		for i := range f.N {
+			a.got <- f.First + uint64(i)
+		}
 	}
 	return true
 }

@@ -117,11 +117,16 @@ func TestMendWhenRead(t *testing.T) {
 	c.flip(c.segmentsOf(3)[1])
 	qs[3] = c.restart(3)
 	c.agree(0)
+	m := c.nodes[3].host.slots[0].machine
+	until(t, "the replica knows its clients' side", func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.streams[3].local != nil
+	})
 	c.wire.unplug(3, true)
 	r := &listener{n: c.nodes[3], q: qs[3], got: make(chan string, 1000)}
-	m := c.nodes[3].host.slots[0].machine
 	log := m.streams[3].log
-	consumer := &consumer{queue: qs[3], out: r, prefetch: 1000, log: log}
+	consumer := &consumer{queue: qs[3], out: r, prefetch: 1000, log: log, head: listenerHead}
 	consumer.start(0, func(id queue.ConsumerID, err error) { r.id = id }) // nobody leads, to attach it
 	damaged := 0
 	for i, want := range got {
