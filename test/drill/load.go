@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"net"
 	"sync"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/warrenmq/warren/test/clients"
 	"github.com/warrenmq/warren/test/message"
 )
 
@@ -35,12 +35,10 @@ func newLoad(h *history, seed uint64) *load {
 func (l *load) life(ctx context.Context, address string) {
 	var running sync.WaitGroup
 	run := func(f func(context.Context, *client)) {
-		c := &client{h: l.h, address: address, rng: rand.New(rand.NewPCG(l.rng.Uint64(), 2))}
+		c := newClient(ctx, l.h, address, rand.New(rand.NewPCG(l.rng.Uint64(), 2)))
 		running.Go(func() {
-			ended := context.AfterFunc(ctx, c.cut)
-			defer ended()
+			defer c.cut()
 			f(ctx, c)
-			c.cut()
 		})
 	}
 	for _, p := range l.publishers {
@@ -55,60 +53,30 @@ func (l *load) life(ctx context.Context, address string) {
 	running.Wait()
 }
 
-// client is a connection that can be cut.
+// client is somebody who connects, and can be cut off.
 type client struct {
 	h       *history
 	address string
 	rng     *rand.Rand
+	cut     context.CancelFunc // ends its connections, without a word
+	ctx     context.Context
+}
 
-	mu     sync.Mutex // guards what follows
-	socket net.Conn
-	over   bool
+// newClient is one whose connections end with ctx.
+func newClient(ctx context.Context, h *history, address string, rng *rand.Rand) *client {
+	c := &client{h: h, address: address, rng: rng}
+	c.ctx, c.cut = context.WithCancel(ctx)
+	return c
 }
 
 // dial connects and opens a channel.
 func (c *client) dial() (*amqp.Connection, *amqp.Channel, error) {
-	conn, err := amqp.DialConfig("amqp://guest:guest@"+c.address+"/", amqp.Config{Heartbeat: 0, Dial: func(network, address string) (net.Conn, error) {
-		s, err := net.DialTimeout(network, address, 5*time.Second)
-		if err != nil {
-			return nil, err
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.over {
-			s.Close()
-			return nil, context.Canceled
-		}
-		c.socket = s
-		s.SetDeadline(time.Now().Add(10 * time.Second)) // of the handshake; the library lifts it
-		return s, nil
-	}})
-	if err != nil {
-		return nil, nil, err
-	}
-	ch, err := conn.Channel()
+	conn, ch, _, err := clients.Open(c.ctx, c.address, clients.Options{Patience: 5 * time.Second})
 	return conn, ch, err
 }
 
-// cut ends the connection without a word.
-func (c *client) cut() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.over = true
-	if c.socket != nil {
-		c.socket.Close()
-	}
-}
-
 // pause waits a random time below d.
-func (c *client) pause(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(time.Duration(c.rng.Int64N(int64(d))))
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
-}
+func (c *client) pause(ctx context.Context, d time.Duration) { clients.Pause(ctx, c.rng, 0, d) }
 
 // read returns the id of the message that a body is of.
 func (h *history) read(queue uint8, b []byte) (message.ID, bool) {
@@ -128,69 +96,52 @@ type publisher struct {
 
 func (p *publisher) run(ctx context.Context, c *client) {
 	_, ch, err := c.dial()
-	if err != nil || ch.Confirm(false) != nil {
+	if err != nil {
 		return
 	}
-	confirms := ch.NotifyPublish(make(chan amqp.Confirmation, 4096))
-	ids := make(chan message.ID, 4096)
-	done := make(chan struct{})
-	room := make(chan struct{}, 200) // messages on their way
-	go func() {
-		defer close(done)
-		var sent []message.ID // by tag
-		for k := range confirms {
-			for uint64(len(sent)) < k.DeliveryTag {
-				sent = append(sent, <-ids)
-			}
-			what := confirmed
-			if !k.Ack {
-				what = refused
-			}
-			c.h.add(event{kind: what, message: sent[k.DeliveryTag-1]})
-			<-room
+	out, err := clients.NewPublisher(ch, 200, func(m message.ID, ok bool) {
+		what := confirmed
+		if !ok {
+			what = refused
 		}
+		c.h.add(event{kind: what, message: m})
+	})
+	if err != nil {
+		return
+	}
+	defer func() {
+		c.cut()
+		<-out.Lost()
 	}()
-	for ctx.Err() == nil {
+	for {
 		for range 1 + c.rng.IntN(30) {
-			select {
-			case room <- struct{}{}:
-			case <-ctx.Done():
-			case <-done:
-			}
-			if ctx.Err() != nil {
-				break
+			if !out.Room(ctx) {
+				return
 			}
 			r := p.routes[c.rng.IntN(len(p.routes))]
-			m, persistent := p.next(c, r)
-			ids <- m
-			if publish(ch, r, m, persistent, c.rng) != nil {
-				c.cut()
-				<-done
+			m, mode := p.next(c, r)
+			if out.Publish(routes[r].exchange, routes[r].key, m, c.rng.IntN(routes[r].size), amqp.Publishing{DeliveryMode: mode}) != nil {
 				return
 			}
 		}
 		c.pause(ctx, 12*time.Millisecond)
 	}
-	c.cut()
-	<-done
 }
 
-func (p *publisher) next(c *client, r uint8) (message.ID, bool) {
+func (p *publisher) next(c *client, r uint8) (message.ID, uint8) {
 	p.n++
 	m := message.Of(p.number, p.n)
-	persistent := c.rng.IntN(6) > 0
-	c.h.add(event{kind: published, message: m, queue: r, flag: persistent})
-	return m, persistent
+	mode := mode(c.rng)
+	c.h.add(event{kind: published, message: m, queue: r, flag: mode == amqp.Persistent})
+	return m, mode
 }
 
-func publish(ch *amqp.Channel, r uint8, m message.ID, persistent bool, rng *rand.Rand) error {
-	mode := amqp.Transient
-	if persistent {
-		mode = amqp.Persistent
+// mode is of a message: one in six is transient.
+func mode(rng *rand.Rand) uint8 {
+	if rng.IntN(6) > 0 {
+		return amqp.Persistent
 	}
-	ctx := context.Background()
-	return ch.PublishWithContext(ctx, routes[r].exchange, routes[r].key, false, false,
-		amqp.Publishing{DeliveryMode: mode, Body: message.Body(m, rng.IntN(routes[r].size))})
+	return amqp.Transient
 }
 
 // consumer takes from a queue and does everything a consumer can do.
@@ -373,12 +324,8 @@ func (l *load) reborn(ctx context.Context, c *client) {
 		for range c.rng.IntN(20) {
 			l.nextReborn++
 			m := message.Of(number, l.nextReborn)
-			persistent := c.rng.IntN(6) > 0
-			c.h.add(event{kind: published, message: m, queue: routeReborn, flag: persistent})
-			mode := amqp.Transient
-			if persistent {
-				mode = amqp.Persistent
-			}
+			mode := mode(c.rng)
+			c.h.add(event{kind: published, message: m, queue: routeReborn, flag: mode == amqp.Persistent})
 			k, err := ch.PublishWithDeferredConfirm("", name, false, false, amqp.Publishing{DeliveryMode: mode, Body: message.Body(m, c.rng.IntN(300))})
 			if err != nil {
 				return
@@ -401,7 +348,8 @@ func (l *load) reborn(ctx context.Context, c *client) {
 
 // drain takes all that the queues of the plan still have.
 func (l *load) drain(address string) error {
-	c := &client{h: l.h, address: address}
+	c := newClient(context.Background(), l.h, address, nil)
+	defer c.cut()
 	conn, ch, err := c.dial()
 	if err != nil {
 		return err
