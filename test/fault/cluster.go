@@ -100,7 +100,9 @@ func (c *cluster) declare(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("node %d: %w", m.number, err)
 		}
-		err = declare(ch)
+		if err = declare(ch); err == nil {
+			err = declareClassic(ch, m.number-1)
+		}
 		cut()
 		if err != nil {
 			return fmt.Errorf("declare at node %d: %w", m.number, err)

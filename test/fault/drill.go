@@ -6,6 +6,10 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/warrenmq/warren/test/streams"
 )
 
 const (
@@ -32,20 +36,21 @@ type result struct {
 	recovery time.Duration // the longest time from the end of faults until everything was confirmed again
 	compared string
 	took     time.Duration
+	more     []string // of streams and classic queues
 }
 
 // drill has clients work while nodes and the network between them fail, and checks what they saw.
 func drill(ctx context.Context, c *cluster, h *history, o options) (r result) {
 	start := time.Now()
 	check := newChecker(h)
-	l := load{h: h, seed: o.seed, topology: topology{there: map[string]answer{}}}
+	l := load{h: h, seed: o.seed, topology: topology{there: map[string]answer{}}, streams: streams.NewHistory(h.fail), classics: newClassics(len(c.members), h.fail)}
 	for _, m := range c.members {
 		l.addresses = append(l.addresses, m.address())
 	}
 	working, rest := context.WithCancel(ctx)
 	loaded := make(chan struct{})
 	go func() { l.run(working); close(loaded) }()
-	f := &faults{cluster: c, h: h, only: o.only, say: func(format string, args ...any) {
+	f := &faults{cluster: c, h: h, classics: l.classics, only: o.only, say: func(format string, args ...any) {
 		if o.verbose {
 			fmt.Printf("%8.3f s  %s\n", time.Since(start).Seconds(), fmt.Sprintf(format, args...))
 		}
@@ -79,7 +84,7 @@ func drill(ctx context.Context, c *cluster, h *history, o options) (r result) {
 			break
 		}
 		calm := time.Now()
-		if err := recovered(ctx, c, h); err != nil && ctx.Err() == nil {
+		if err := recovered(ctx, c, h, &l); err != nil && ctx.Err() == nil {
 			h.fail("%v", err)
 			well = false
 			c.dump()
@@ -89,7 +94,7 @@ func drill(ctx context.Context, c *cluster, h *history, o options) (r result) {
 	rest()
 	<-loaded
 	if well && ctx.Err() == nil {
-		if err := finish(ctx, c, h, &l.topology, &r); err != nil && ctx.Err() == nil {
+		if err := finish(ctx, c, h, &l, &r); err != nil && ctx.Err() == nil {
 			h.fail("%v", err)
 			c.dump()
 		}
@@ -102,6 +107,7 @@ func drill(ctx context.Context, c *cluster, h *history, o options) (r result) {
 	check.advance()
 	check.end()
 	r.wrong, r.counts = append(h.failures(), check.wrong...), check.counts
+	r.more = []string{l.streams.String(), l.classics.String()}
 	r.faults, r.took = h.counted().faults, time.Since(start)
 	return r
 }
@@ -139,7 +145,7 @@ func (f *faults) round(ctx context.Context, length time.Duration, look func() bo
 }
 
 // recovered returns when all is as it was before the faults: each way through the cluster, and the clients by themselves.
-func recovered(ctx context.Context, c *cluster, h *history) error {
+func recovered(ctx context.Context, c *cluster, h *history, l *load) error {
 	for _, m := range c.members {
 		if err := m.ended(); err != nil {
 			return err
@@ -155,17 +161,23 @@ func recovered(ctx context.Context, c *cluster, h *history) error {
 	}); err != nil {
 		return fmt.Errorf("all is well again, but nothing is confirmed: %w", err)
 	}
-	before := h.counted().confirmed
+	before, streams, classics := h.counted().confirmed, l.streams.Counts().Confirmed, l.classics.confirmedSoFar()
 	return eventually(ctx, patience, func() error {
-		if n := h.counted().confirmed; n < before+50 {
-			return fmt.Errorf("all is well again, but the clients have only %d messages confirmed in %v", n-before, patience)
+		n, s := h.counted().confirmed-before, l.streams.Counts().Confirmed-streams
+		if n < 50 || s < 50 {
+			return fmt.Errorf("all is well again, but the clients have only %d messages confirmed in %v, and %d to streams", n, patience, s)
+		}
+		for i, n := range l.classics.confirmedSoFar() {
+			if n < classics[i]+10 {
+				return fmt.Errorf("all is well again, but the clients have only %d messages to %s confirmed in %v", n-classics[i], classicName(i), patience)
+			}
 		}
 		return nil
 	})
 }
 
 // finish empties the queues when the clients have gone, looks at the topology, compares the replicas, and stops the nodes.
-func finish(ctx context.Context, c *cluster, h *history, t *topology, r *result) error {
+func finish(ctx context.Context, c *cluster, h *history, l *load, r *result) error {
 	if err := eventually(ctx, patience, func() error {
 		ctx, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
@@ -180,6 +192,13 @@ func finish(ctx context.Context, c *cluster, h *history, t *topology, r *result)
 	for i := range queues {
 		h.add(event{kind: drained, queue: uint8(i)})
 	}
+	if err := eventually(ctx, patience, func() error { return l.classics.drain(ctx, c.members[0].address()) }); err != nil {
+		return err
+	}
+	for i := range c.members {
+		l.classics.drained(i)
+	}
+	t := &l.topology
 	r.changes = t.n
 	if err := eventually(ctx, patience/2, func() (err error) {
 		for _, m := range c.members {
@@ -204,6 +223,14 @@ func finish(ctx context.Context, c *cluster, h *history, t *topology, r *result)
 	default:
 		r.compared = fmt.Sprintf("%d slots equal on %d nodes", slots, len(c.members))
 	}
+	for _, m := range c.members { // from first to last, each from its own replica
+		reader := &streams.Client{Connect: func(ctx context.Context) (*amqp.Connection, *amqp.Channel, func(), error) {
+			return open(ctx, m.address(), 10*time.Second)
+		}}
+		if err := eventually(ctx, patience/2, func() error { return l.streams.Drain(ctx, reader) }); err != nil {
+			return fmt.Errorf("node %d: %w", m.number, err)
+		}
+	}
 	return c.stop()
 }
 
@@ -217,6 +244,6 @@ func (r *result) err() error {
 
 func (r *result) String() string {
 	c := &r.counts
-	return fmt.Sprintf("%d faults in %v: %d messages published, %d confirmed, %d refused, %d deliveries (%d redelivered), %d settled, %d of them for sure; %d queues and exchanges come and gone; recovery within %v; %s; %d promises broken",
-		r.faults, r.took.Round(time.Second), c.Published, c.Confirmed, c.Refused, c.Delivered, c.Redelivered, c.Acked, c.Safe, r.changes, r.recovery.Round(time.Millisecond), r.compared, len(r.wrong))
+	return fmt.Sprintf("%d faults in %v: %d messages published, %d confirmed, %d refused, %d deliveries (%d redelivered), %d settled, %d of them for sure; %d queues and exchanges come and gone; recovery within %v; %s; %s; %d promises broken",
+		r.faults, r.took.Round(time.Second), c.Published, c.Confirmed, c.Refused, c.Delivered, c.Redelivered, c.Acked, c.Safe, r.changes, r.recovery.Round(time.Millisecond), r.compared, strings.Join(r.more, "; "), len(r.wrong))
 }

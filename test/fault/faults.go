@@ -31,10 +31,11 @@ var faultNames = [...]string{"kill", "kill the leader", "pause", "stop and start
 // faults does harm to a cluster, one thing after the other in each of its lanes. What is done when follows from the seed.
 type faults struct {
 	*cluster
-	h    *history
-	seed uint64 // of the round
-	only string // the one kind of fault there is, by its name; empty: all
-	say  func(string, ...any)
+	h        *history
+	classics *classics
+	seed     uint64 // of the round
+	only     string // the one kind of fault there is, by its name; empty: all
+	say      func(string, ...any)
 }
 
 // run goes on until ctx ends. When it returns all nodes run and reach each other.

@@ -4,13 +4,14 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"sync"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/warrenmq/warren/test/clients"
 	"github.com/warrenmq/warren/test/message"
+	"github.com/warrenmq/warren/test/streams"
 )
 
 // load is clients that publish and consume, connected to all nodes, until its context ends.
@@ -19,6 +20,8 @@ type load struct {
 	addresses []string // of the nodes
 	seed      uint64
 	topology  topology
+	streams   *streams.History
+	classics  *classics
 }
 
 // run returns when all clients have ended.
@@ -45,6 +48,21 @@ func (l *load) run(ctx context.Context) {
 		}
 	}
 	spawn(l.topology.run)
+	for i := range 2 {
+		p := &streams.Publisher{Number: 20 + i, Pause: 60 * time.Millisecond}
+		spawn(func(ctx context.Context, c *client) { l.streams.Publish(ctx, c.reader(), p) })
+	}
+	for s := range streams.Plan {
+		spawn(func(ctx context.Context, c *client) { l.streams.Consume(ctx, c.reader(), s) })
+		for range 2 { // on different nodes
+			spawn(func(ctx context.Context, c *client) { l.streams.Read(ctx, c.reader(), s) })
+		}
+	}
+	for i := range l.classics.queues {
+		p, k := &classicPublisher{number: 40 + i, queue: i}, &classicConsumer{number: 60 + i, queue: i}
+		spawn(func(ctx context.Context, c *client) { p.run(ctx, c, l.classics) })
+		spawn(func(ctx context.Context, c *client) { k.run(ctx, c, l.classics) })
+	}
 	running.Wait()
 }
 
@@ -56,14 +74,12 @@ type client struct {
 	rng       *rand.Rand
 }
 
+// reader is the client as one of streams.
+func (c *client) reader() *streams.Client { return &streams.Client{Rng: c.rng, Connect: c.connect} }
+
 // pause waits a random time.
 func (c *client) pause(ctx context.Context, least, most time.Duration) {
-	t := time.NewTimer(least + time.Duration(c.rng.Int64N(int64(most-least))))
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-ctx.Done():
-	}
+	clients.Pause(ctx, c.rng, least, most)
 }
 
 // connect opens a connection and a channel, to some node. What is returned last ends the connection, abruptly; so does the
@@ -84,33 +100,7 @@ func (c *client) connect(ctx context.Context) (conn *amqp.Connection, ch *amqp.C
 
 // open is connect, to one node.
 func open(ctx context.Context, address string, heartbeat time.Duration) (*amqp.Connection, *amqp.Channel, func(), error) {
-	var socket net.Conn
-	conn, err := amqp.DialConfig("amqp://guest:guest@"+address+"/", amqp.Config{Heartbeat: heartbeat, Dial: func(network, address string) (net.Conn, error) {
-		d := net.Dialer{Timeout: 2 * time.Second}
-		s, err := d.DialContext(ctx, network, address)
-		if err == nil {
-			socket = s
-			s.SetDeadline(time.Now().Add(4 * time.Second)) // of the handshake; the library lifts it
-		}
-		return s, err
-	}})
-	if err != nil {
-		if socket != nil {
-			socket.Close()
-		}
-		return nil, nil, nil, err
-	}
-	stop := context.AfterFunc(ctx, func() { socket.Close() })
-	cut := func() {
-		stop()
-		socket.Close()
-	}
-	ch, err := conn.Channel()
-	if err != nil {
-		cut()
-		return nil, nil, nil, err
-	}
-	return conn, ch, cut, nil
+	return clients.Open(ctx, address, clients.Options{Heartbeat: heartbeat, Patience: 2 * time.Second})
 }
 
 // publisher sends messages to its routes in bursts, with confirms.
@@ -127,51 +117,32 @@ func (p *publisher) run(ctx context.Context, c *client) {
 		return
 	}
 	defer cut()
-	if ch.Confirm(false) != nil {
+	actor := c.h.actor()
+	out, err := clients.NewPublisher(ch, 100, func(m message.ID, ok bool) {
+		what := confirmed
+		if !ok {
+			what = refused
+		}
+		c.h.add(event{kind: what, message: m})
+	})
+	if err != nil {
 		return
 	}
-	actor := c.h.actor()
-	confirms := ch.NotifyPublish(make(chan amqp.Confirmation, 1024))
-	ids := make(chan message.ID, 1024)
-	done := make(chan struct{})
-	room := make(chan struct{}, 100) // messages on their way
-	go func() {
-		defer close(done)
-		var sent []message.ID // by tag
-		for k := range confirms {
-			for uint64(len(sent)) < k.DeliveryTag {
-				sent = append(sent, <-ids)
-			}
-			what := confirmed
-			if !k.Ack {
-				what = refused
-			}
-			c.h.add(event{kind: what, message: sent[k.DeliveryTag-1]})
-			<-room
-		}
-	}()
 	defer func() {
 		cut()
-		<-done
+		<-out.Lost()
 	}()
 	life := time.After(time.Duration(2+c.rng.IntN(20)) * time.Second) // then it goes elsewhere, whatever is on its way
 	for {
 		for range 1 + c.rng.IntN(20) {
-			select {
-			case room <- struct{}{}:
-			case <-ctx.Done():
-				return
-			case <-done:
+			if !out.Room(ctx) {
 				return
 			}
 			r := p.routes[c.rng.IntN(len(p.routes))]
 			p.n++
 			m := message.Of(p.number, p.n)
 			c.h.add(event{kind: published, message: m, queue: r, actor: actor})
-			ids <- m
-			err := ch.PublishWithContext(ctx, routes[r].exchange, routes[r].key, false, false,
-				amqp.Publishing{DeliveryMode: amqp.Persistent, Body: message.Body(m, c.rng.IntN(routes[r].size))})
-			if err != nil {
+			if out.Publish(routes[r].exchange, routes[r].key, m, c.rng.IntN(routes[r].size), amqp.Publishing{DeliveryMode: amqp.Persistent}) != nil {
 				return
 			}
 		}
@@ -179,7 +150,7 @@ func (p *publisher) run(ctx context.Context, c *client) {
 		select {
 		case <-life:
 			return
-		case <-done:
+		case <-out.Lost():
 			return
 		default:
 		}

@@ -1,6 +1,10 @@
 package main
 
-import amqp "github.com/rabbitmq/amqp091-go"
+import (
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/warrenmq/warren/test/streams"
+)
 
 // queueSpec is a queue of the plan, with its consumers.
 type queueSpec struct {
@@ -49,5 +53,5 @@ func declare(ch *amqp.Channel) error {
 			return err
 		}
 	}
-	return nil
+	return streams.Declare(ch)
 }
