@@ -52,7 +52,7 @@ const (
 // version is the format in which a kind is written.
 func (k kind) version() byte {
 	switch k {
-	case kindPutVHost, kindDeleteExchange, kindPutQueue:
+	case kindPutVHost, kindDeleteExchange, kindPutQueue, kindPutMember:
 		return 2
 	}
 	return 1
@@ -351,6 +351,10 @@ func (x *PutMember) code(c *coder) {
 	c.str(&m.Address)
 	c.short(&m.Least)
 	c.short(&m.Most)
+	if c.version >= 2 {
+		c.num(&m.Start)
+		c.num(&m.Mark)
+	}
 }
 
 func (x *DeleteMember) code(c *coder) { c.num(&x.Number) }

@@ -46,7 +46,7 @@ func commands() []Command {
 		SetGlobalParameter{"n", []byte(`"x"`)},
 		ClearGlobalParameter{"n"},
 		SetUserLimits{"u", []byte(`{"max-channels":7}`)},
-		PutMember{Member{3, 1 << 60, "n", "h:1", 1, 2}},
+		PutMember{Member{3, 1 << 60, "n", "h:1", 1, 2, 7, 1 << 61}},
 		DeleteMember{300},
 		PutSlots{6, []uint64{1, 2, 300}},
 	}

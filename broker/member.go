@@ -16,6 +16,7 @@ type Member struct {
 	NodeID        uint64 // its identity, for the link between nodes
 	Name, Address string
 	Least, Most   uint16 // versions of the protocol between nodes that it speaks
+	Start, Mark   uint64 // the number of its latest start, and what that is known by
 }
 
 func memberKey(number uint64) []byte {
@@ -107,7 +108,11 @@ func (b *Broker) applyCluster(c Command, r *result) {
 				m.Number = b.lastMember
 			}
 		}
-		_, r.existed = b.members[m.Number]
+		var was Member
+		was, r.existed = b.members[m.Number]
+		if was.NodeID == m.NodeID && was.Start >= m.Start { // a start is never undone
+			m.Start, m.Mark = was.Start, was.Mark
+		}
 		if !r.existed && c.Member.Number != 0 && m.Number <= b.lastMember {
 			r.refused = amqp.Errorf(amqp.NotFound, "no member %d", m.Number)
 			return

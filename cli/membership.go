@@ -267,7 +267,12 @@ func (m *membership) open() (err error) {
 		}
 		m.transport.Accept(p.Number, purpose, c)
 	}
-	o.Refused = func(r *cluster.Refusal) { m.log.Warn("this node and another do not talk", "why", r.Error()) }
+	o.Refused = func(r *cluster.Refusal) {
+		m.log.Warn("this node and another do not talk", "why", r.Error())
+		if r.ByPeer && r.Proved && r.Reason == cluster.OldBoot {
+			m.outdated(r.Text)
+		}
+	}
 	if m.link, err = cluster.Open(*o); err != nil {
 		return err
 	}
@@ -337,7 +342,7 @@ func (m *membership) setPeers() error {
 			x.Address = now
 		}
 		book = book.With(cluster.Peer{ID: cluster.NodeID(x.NodeID), Number: x.Number, Name: x.Name, Address: x.Address,
-			Versions: cluster.Versions{Least: x.Least, Most: x.Most}})
+			Versions: cluster.Versions{Least: x.Least, Most: x.Most}, Start: x.Start, Mark: x.Mark})
 	}
 	m.mu.Unlock()
 	return m.link.SetPeers(book)
@@ -362,7 +367,7 @@ func (m *membership) stir() {
 // self is this node as metadata is to know it.
 func (m *membership) self() broker.Member {
 	return broker.Member{Number: m.identity.Number, NodeID: uint64(m.identity.Node), Name: m.identity.Name, Address: m.advertise,
-		Least: cluster.Spoken.Least, Most: cluster.Spoken.Most}
+		Least: cluster.Spoken.Least, Most: cluster.Spoken.Most, Start: m.identity.Starts + 1, Mark: m.identity.Mark}
 }
 
 // admit implements cluster.Options.Join: another node wants to become a member.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -54,6 +55,9 @@ func (m *membership) start() error {
 	if err := m.insist(func(done func(uint64, error)) { r.broker.PutMember(m.self(), done) }); err != nil {
 		return err
 	}
+	if err := m.confirmed(); err != nil {
+		return err
+	}
 	if n := r.quorum.SlotCount(); n > 0 && !r.broker.HasSlots() { // of its time alone
 		err := m.insist(func(done func(uint64, error)) { r.broker.PutSlots(uint64(n), []uint64{m.identity.Number}, done) })
 		if err != nil {
@@ -62,6 +66,23 @@ func (m *membership) start() error {
 	}
 	close(m.ready)
 	return m.makeSlots()
+}
+
+// confirmed notes that metadata knows of this start: from here on an older copy of the directory is known for what it is.
+func (m *membership) confirmed() error {
+	for _, x := range m.rooms.broker.Members() {
+		if self := m.self(); x.Number == self.Number && (x.Start != self.Start || x.Mark != self.Mark) {
+			m.outdated(fmt.Sprintf("the cluster has seen start %d of this node, and the directory knows of %d", x.Start, m.identity.Starts))
+		}
+	}
+	return cluster.Confirm(m.rooms.db, m.identity)
+}
+
+// outdated ends the process at once: its directory is an old copy, and has forgotten what the node promised to others, for which it
+// voted and what it has. It must promise nothing more.
+func (m *membership) outdated(why string) {
+	m.log.Error("the data directory is an old copy; the node ends. 'warren cluster forget' it at another node, and let it join with an empty directory", "why", why)
+	os.Exit(exitData)
 }
 
 // run begins the work that goes on beside clients. Queues have what they had.
@@ -294,7 +315,8 @@ func (m *membership) forgotten() {
 	}
 }
 
-var errForgotten = errors.New("this node is no member of its cluster any more: it was forgotten")
+var errForgotten = &failure{code: exitConfig, text: "this node is no member of its cluster any more: it was forgotten",
+	remedy: "Start it with an empty --data-dir to join again, under a new number."}
 
 // up and down are told by the link.
 func (m *membership) up(peer cluster.NodeID, boot uint64) {
@@ -333,6 +355,13 @@ func (m *membership) place(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-again.C:
+		}
+		select {
+		case <-m.ready: // from here on the keeper does it
+		default:
+			if err := m.setPeers(); err != nil {
+				m.log.Error("the link does not take the members", "error", err.Error())
+			}
 		}
 		var ask []cluster.NodeID
 		m.mu.Lock()
@@ -485,6 +514,7 @@ func (m *membership) Slots() (list []management.Slot) {
 			Term: s.Term, Members: s.Members, Voting: s.Voting, Applied: s.Applied}
 		if s.Stream {
 			one.Shard, one.Name = 4+uint64(s.Slot), streamSlot(s.Slot)
+			one.Applied, one.Digest = m.rooms.streams.Digest(s.Slot)
 		} else {
 			one.Applied, one.Digest = m.rooms.quorum.Digest(s.Slot)
 		}

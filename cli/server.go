@@ -135,6 +135,14 @@ func (p *program) serve(cfg config.Config, warnings []string) error {
 		_ = node.stop(ctx) // the listener's error is the one to tell
 		return &failure{code: exitSoftware, text: err.Error(), err: err}
 	case err := <-node.engine.Failed():
+		var why *failure
+		if errors.As(err, &why) { // it is not the disk
+			log.Error("the node ends", "why", why.text)
+			ctx, cancel := context.WithTimeout(context.Background(), stopTime)
+			defer cancel()
+			_ = node.stop(ctx) // that it was told to end is what counts
+			return why
+		}
 		return diskFailed(node, err, log)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)

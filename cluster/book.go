@@ -33,6 +33,14 @@ type Peer struct {
 	Address  string   // host:port, where the node listens for others
 	Versions Versions // what it spoke when it was last written down; the zero value if that is not known
 	Boot     uint64   // the highest boot number known: a node that comes with a lower one is not what it was
+
+	// Start is the number of its latest start that the cluster has confirmed, and Mark the mark of that; 0: none is known. See Identity.
+	Start, Mark uint64
+}
+
+// outdated reports whether a node that knows of so many confirmed starts, and is in the one of a mark, is an older copy of the member.
+func (p *Peer) outdated(starts, mark uint64) bool {
+	return p.Start > starts && (p.Start != starts+1 || p.Mark != mark) && !sabotageImage
 }
 
 // Book is an address book: the members of a cluster, by id. It is a value that others fill; nobody changes the one that he

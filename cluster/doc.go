@@ -40,7 +40,8 @@
 //	       ◄────────────────────────────────  taken
 //
 //	hello    "WARRENLK" | least u16 | most u16 | size u16 | body
-//	body     class u8 | purpose u8 | cluster [16] | node u64 | boot u64 | incarnation u64 | window u32 | nonce [32] | length u8 | name
+//	body     class u8 | purpose u8 | cluster [16] | node u64 | boot u64 | incarnation u64 | window u32 | nonce [32] | length u8 | name |
+//	         starts u64 | mark u64
 //	others   kind u8 | size u16 | body
 //	proof    [32]
 //	ready    nothing

@@ -89,6 +89,10 @@ func (o *opening) talk() (hello, error) {
 		return peer, err
 	}
 	_, err = listen(o.conn, sayReady, 0)
+	var late *Refusal
+	if errors.As(err, &late) {
+		late.Proved = true
+	}
 	return peer, err
 }
 

@@ -36,6 +36,7 @@ const (
 	magic     = "WARRENLK"
 	helloHead = len(magic) + 6
 	helloBody = 1 + 1 + 16 + 8 + 8 + 8 + 4 + 32 + 1 // of version 1, without the name
+	helloTail = 8 + 8                               // behind the name
 	maxHello  = 4096                                // octets of a body, in any version
 	maxOther  = 1024                                // octets of a refusal
 )
@@ -52,13 +53,15 @@ type hello struct {
 	window      uint32 // octets that each stream may send without being given credit
 	nonce       [32]byte
 	name        string
+	starts      uint64 // confirmed ones; see Identity
+	mark        uint64
 }
 
 func (h *hello) append(dst []byte) []byte {
 	dst = append(dst, magic...)
 	dst = binary.LittleEndian.AppendUint16(dst, h.versions.Least)
 	dst = binary.LittleEndian.AppendUint16(dst, h.versions.Most)
-	dst = binary.LittleEndian.AppendUint16(dst, uint16(helloBody+len(h.name)))
+	dst = binary.LittleEndian.AppendUint16(dst, uint16(helloBody+len(h.name)+helloTail))
 	dst = append(dst, byte(h.class), h.purpose)
 	dst = append(dst, h.cluster[:]...)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(h.node))
@@ -67,7 +70,9 @@ func (h *hello) append(dst []byte) []byte {
 	dst = binary.LittleEndian.AppendUint32(dst, h.window)
 	dst = append(dst, h.nonce[:]...)
 	dst = append(dst, byte(len(h.name)))
-	return append(dst, h.name...)
+	dst = append(dst, h.name...)
+	dst = binary.LittleEndian.AppendUint64(dst, h.starts)
+	return binary.LittleEndian.AppendUint64(dst, h.mark)
 }
 
 var errOpening = errors.New("cluster: malformed opening")
@@ -75,7 +80,7 @@ var errOpening = errors.New("cluster: malformed opening")
 // readHello reads a hello and returns the octets too. If there is no version in common with ours, only its versions are known and
 // the error is a Refusal.
 func readHello(r io.Reader) (h hello, raw []byte, err error) {
-	raw = make([]byte, helloHead, helloHead+helloBody+64)
+	raw = make([]byte, helloHead, helloHead+helloBody+64+helloTail)
 	if _, err := io.ReadFull(r, raw); err != nil {
 		return h, nil, fmt.Errorf("cluster: read the hello: %w", err)
 	}
@@ -115,7 +120,7 @@ func higher(a, b Versions) Versions {
 
 // decode reads the body of a hello. What a later version may have put behind it is left alone.
 func (h *hello) decode(b []byte) error {
-	if len(b) < helloBody || len(b) < helloBody+int(b[helloBody-1]) {
+	if len(b) < helloBody || len(b) < helloBody+int(b[helloBody-1])+helloTail {
 		return fmt.Errorf("%w: hello of %d octets", errOpening, len(b))
 	}
 	h.class, h.purpose = Class(b[0]), b[1]
@@ -125,7 +130,9 @@ func (h *hello) decode(b []byte) error {
 	h.incarnation = binary.LittleEndian.Uint64(b[34:])
 	h.window = binary.LittleEndian.Uint32(b[42:])
 	copy(h.nonce[:], b[46:])
-	h.name = string(b[helloBody : helloBody+int(b[helloBody-1])])
+	tail := helloBody + int(b[helloBody-1])
+	h.name = string(b[helloBody:tail])
+	h.starts, h.mark = binary.LittleEndian.Uint64(b[tail:]), binary.LittleEndian.Uint64(b[tail+8:])
 	if h.node == 0 || h.window == 0 || h.window > maxWindow {
 		return fmt.Errorf("%w: node %v, window %d", errOpening, h.node, h.window)
 	}

@@ -27,6 +27,10 @@ type Identity struct {
 	Boot    uint64 // how many times the node was started, this time included
 	Name    string // for people; at most 255 octets
 	Number  uint64 // as a member of the cluster, from 1 on; 0 as long as none was given to it
+
+	// Starts is how many of its starts the cluster has confirmed, and Mark a random number of the next one, until it is. An older
+	// copy of the directory knows of fewer than the cluster does, however often it is started.
+	Starts, Mark uint64
 }
 
 // MaxName is how many octets a node's name has at the most.
@@ -43,6 +47,7 @@ var (
 	keyName    = []byte("c/name")
 	keyNumber  = []byte("c/number")  // u64; not there before there is one
 	keyLeaving = []byte("c/leaving") // empty: the node has a cluster of its own, and has not yet settled what it has of the last one
+	keyStarts  = []byte("c/starts")  // u64 | u64: Starts and Mark; not there before the second start of a member
 )
 
 // Start reads a node's identity from the database of its data directory, makes it at the first start, and raises the boot
@@ -71,6 +76,12 @@ func Start(db *storage.DB, name string) (Identity, error) {
 	}
 	id.Boot++
 	b.Set(keyBoot, binary.LittleEndian.AppendUint64(nil, id.Boot))
+	if id.Mark == 0 {
+		for id.Mark == 0 {
+			id.Mark = random64()
+		}
+		b.Set(keyStarts, starts(id.Starts, id.Mark))
+	}
 	if name != "" && name != id.Name {
 		id.Name = name
 		b.Set(keyName, []byte(name))
@@ -123,6 +134,21 @@ func Settle(db *storage.DB) error {
 	b.Delete(keyLeaving)
 	if err := db.Commit(&b, true); err != nil {
 		return fmt.Errorf("cluster: settle: %w", err)
+	}
+	return nil
+}
+
+func starts(confirmed, mark uint64) []byte {
+	return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, confirmed), mark)
+}
+
+// Confirm notes that the cluster has confirmed this start of a node, which Start returned the identity of: number Starts+1, by its
+// Mark. It is on disk when Confirm returns, and the next start has another mark.
+func Confirm(db *storage.DB, id Identity) error {
+	var b storage.Batch
+	b.Set(keyStarts, starts(id.Starts+1, 0))
+	if err := db.Commit(&b, true); err != nil {
+		return fmt.Errorf("cluster: keep the number of confirmed starts: %w", err)
 	}
 	return nil
 }
@@ -219,6 +245,9 @@ func readIdentity(db *storage.DB) (id Identity, known bool, err error) {
 	id.Name = string(get(keyName, 0))
 	if number := get(keyNumber, 8); number != nil && err == nil {
 		id.Number = binary.LittleEndian.Uint64(number)
+	}
+	if s := get(keyStarts, 16); s != nil && err == nil {
+		id.Starts, id.Mark = binary.LittleEndian.Uint64(s), binary.LittleEndian.Uint64(s[8:])
 	}
 	if id.Node == 0 && err == nil {
 		err = fmt.Errorf("cluster: the node's identity is damaged: %s is 0", keyNode)

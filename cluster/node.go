@@ -37,6 +37,8 @@ type Node struct {
 type peer struct {
 	Peer               // Boot is raised as the peer comes with higher ones
 	incarnation uint64 // of that boot; 0 if it has not come yet
+	starts      uint64 // that it then said were confirmed, and
+	mark        uint64 // its mark
 	links       [2]*link
 	owned       map[*owned]struct{} // connections that somebody else owns
 }
@@ -47,6 +49,7 @@ var classes = [2]Class{Control, Data}
 type reported struct {
 	peer   NodeID
 	reason Reason
+	proved bool
 }
 
 // Open makes a node that knows no others. It ends with Close.
@@ -91,7 +94,7 @@ func (n *Node) Serve(l net.Listener) error {
 var ErrClosed = errors.New("cluster: closed")
 
 // SetPeers says who the members are. The node itself may be among them. Links to those who are new are opened, those to who
-// is gone are closed, as are the connections with owners: their streams are dead, also if he comes back. The book is not
+// is gone, or an older copy of what he was, are closed, as are the connections with owners: their streams are dead, also if he comes back. The book is not
 // changed afterwards.
 func (n *Node) SetPeers(b Book) error {
 	if err := b.Check(); err != nil {
@@ -105,7 +108,7 @@ func (n *Node) SetPeers(b Book) error {
 		return ErrClosed
 	}
 	for id, p := range n.peers {
-		if _, stays := b.Find(id); !stays {
+		if m, stays := b.Find(id); !stays || p.incarnation != 0 && m.outdated(p.starts, p.mark) {
 			gone = append(gone, p.links[:]...)
 			lost = slices.AppendSeq(lost, maps.Keys(p.owned))
 			delete(n.peers, id)
@@ -333,6 +336,9 @@ func (n *Node) check(h *hello, wanted NodeID) *Refusal {
 		return refuse(WrongNode, "node %v was expected, node %v answers", wanted, h.node)
 	case p == nil:
 		return refuse(UnknownNode, "node %v (%s) is not a member, as far as node %v knows", h.node, printable([]byte(h.name)), id.Node)
+	case p.outdated(h.starts, h.mark):
+		return refuse(OldBoot, "node %v (%s) comes with an old copy of its data directory, which knows of %d starts, and the cluster has seen start %d: it has forgotten what it promised, and must not come back. 'warren cluster forget %s', and let it join with an empty directory",
+			h.node, printable([]byte(h.name)), h.starts, p.Start, printable([]byte(h.name)))
 	case h.boot < p.Boot:
 		return refuse(OldBoot, "node %v comes with boot number %d after %d: an old copy of its data directory?", h.node, h.boot, p.Boot)
 	case h.boot == p.Boot && p.incarnation != 0 && h.incarnation != p.incarnation:
@@ -359,10 +365,11 @@ func (n *Node) seen(h *hello) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	p := n.peers[h.node]
-	if p == nil || h.boot < p.Boot || h.boot == p.Boot && p.incarnation != 0 && p.incarnation != h.incarnation {
+	if p == nil || p.outdated(h.starts, h.mark) || h.boot < p.Boot || h.boot == p.Boot && p.incarnation != 0 && p.incarnation != h.incarnation {
 		return false
 	}
 	p.Boot, p.incarnation, p.Versions = h.boot, h.incarnation, h.versions
+	p.starts, p.mark = h.starts, h.mark
 	return true
 }
 
@@ -372,7 +379,7 @@ func (n *Node) refused(err error) {
 	if !errors.As(err, &r) || n.o.Refused == nil {
 		return
 	}
-	now, key := time.Now(), reported{r.Peer, r.Reason}
+	now, key := time.Now(), reported{r.Peer, r.Reason, r.Proved}
 	n.mu.Lock()
 	for k, last := range n.reported {
 		if now.Sub(last) >= time.Minute {

@@ -98,7 +98,7 @@ const (
 func (o *Options) hello(c Class, incarnation uint64) hello {
 	id := o.Identity
 	h := hello{versions: Spoken, class: c, cluster: id.Cluster, node: id.Node, boot: id.Boot, incarnation: incarnation,
-		window: uint32(o.Window), name: id.Name}
+		window: uint32(o.Window), name: id.Name, starts: id.Starts, mark: id.Mark}
 	rand.Read(h.nonce[:]) // never fails
 	return h
 }

@@ -16,7 +16,7 @@ const (
 	UnknownNode  Reason = 4  // it is not a member
 	SameNode     Reason = 5  // it has the id of this node: it is a copy of its data directory, or itself
 	WrongNode    Reason = 6  // it is not the one that was expected at this address
-	OldBoot      Reason = 7  // its boot number was used before: its data directory is an old copy
+	OldBoot      Reason = 7  // its data directory is an old copy: its boot number was used before, or the cluster knows of more starts
 	WrongClass   Reason = 8  // it wants a class of connection that is not there
 	NotJoined    Reason = 9  // it cannot become a member, for a reason that is not the link's
 	TooMany      Reason = 10 // there are too many connections with owners already
@@ -37,7 +37,7 @@ func (r Reason) String() string {
 	case WrongNode:
 		return "wrong node"
 	case OldBoot:
-		return "boot number used before"
+		return "old copy of a data directory"
 	case WrongClass:
 		return "unknown class"
 	case NotJoined:
@@ -53,6 +53,7 @@ type Refusal struct {
 	Reason Reason
 	Text   string // what differs
 	ByPeer bool   // the other node refused this one
+	Proved bool   // and had proved that it knows the secret
 	Peer   NodeID // who the other node said it was; 0 if it did not come to that
 	Addr   string // of the other node
 }

@@ -1,0 +1,7 @@
+//go:build sabotage
+
+package cluster
+
+import "os"
+
+var sabotageImage = os.Getenv("WARREN_SABOTAGE") == "image"
