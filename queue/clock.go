@@ -4,6 +4,8 @@ import (
 	"container/heap"
 	"sync"
 	"time"
+
+	"github.com/warrenmq/warren/storage"
 )
 
 // Clock tells the time and wakes those who have something due, with one goroutine and one timer for a whole node. Its
@@ -44,7 +46,7 @@ type dueEntry struct {
 const clockStep = 10 * time.Millisecond
 
 // NewClock starts a clock; Close ends it.
-func NewClock() *Clock { return newClock(Time(time.Now().UnixMilli())) }
+func NewClock() *Clock { return newClock(Time(storage.Wall().UnixMilli())) }
 
 func newClock(now Time) *Clock {
 	c := &Clock{base: now, began: time.Now(), kick: make(chan struct{}, 1), quit: make(chan struct{}), done: make(chan struct{})}

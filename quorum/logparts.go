@@ -7,6 +7,8 @@ import (
 	"github.com/lni/dragonboat/v4/plugin/tan"
 	"github.com/lni/dragonboat/v4/raftio"
 	"github.com/lni/dragonboat/v4/raftpb"
+
+	"github.com/warrenmq/warren/storage"
 )
 
 // A leader answers each sign of life of a member that lags, twenty a second of each slot, by reading what that one lacks from its
@@ -32,6 +34,12 @@ func (f logFactory) Create(c config.NodeHostConfig, done config.LogDBCallback, d
 }
 
 type logParts struct{ raftio.ILogDB }
+
+// SaveRaftState implements raftio.ILogDB.
+func (l logParts) SaveRaftState(updates []raftpb.Update, worker uint64) error {
+	storage.Slow()
+	return l.ILogDB.SaveRaftState(updates, worker)
+}
 
 // IterateEntries implements raftio.ILogDB. That there is more behind a part it says as the log itself does: by a size beyond maxSize.
 func (l logParts) IterateEntries(ents []raftpb.Entry, size, shard, replica, low, high, maxSize uint64) ([]raftpb.Entry, uint64, error) {

@@ -139,6 +139,9 @@ func (m *machine) apply(index uint64, entry []byte) (last uint64, err error) {
 		return o.Last, nil
 	}
 	m.now = max(m.now, queue.Time(h.At))
+	if sabotageClock {
+		m.now = max(m.now, queue.Time(storage.Wall().UnixMilli()))
+	}
 	var r *round
 	m.live = m.live || mine
 	if m.live {

@@ -11,6 +11,7 @@ var (
 	sabotageConfirm = os.Getenv("WARREN_SABOTAGE") == "confirm"
 	sabotageTwice   = os.Getenv("WARREN_SABOTAGE") == "twice"
 	sabotageForget  = os.Getenv("WARREN_SABOTAGE") == "forget"
+	sabotageClock   = os.Getenv("WARREN_SABOTAGE") == "clock"
 	sabotageDiffer  = os.Getenv("WARREN_SABOTAGE") == "differ"
 )
 

@@ -110,6 +110,7 @@ func (f osFile) Size() (int64, error) {
 }
 
 func (f osFile) SyncData() error {
+	Slow()
 	for {
 		if err := fdatasync(f.Fd()); err != unix.EINTR {
 			if err != 0 {

@@ -108,7 +108,7 @@ func (h *Host) now() int64 {
 	if h.o.Now != nil {
 		return h.o.Now()
 	}
-	return time.Now().UnixMilli()
+	return storage.Wall().UnixMilli()
 }
 
 func (h *Host) press(on bool) { h.o.Quorum.PressStreams(on) }
