@@ -34,6 +34,7 @@ type classic struct {
 	sent      map[message.ID]uint32 // by publishers' channel
 	confirmed map[message.ID]bool
 	acked     map[message.ID]bool // may be gone
+	excused   map[message.ID]bool // gone with its node
 	safe      map[message.ID]bool // its acknowledgement was written
 	found     map[message.ID]bool // delivered
 	fresh     map[uint32]message.ID
@@ -43,7 +44,7 @@ type classic struct {
 func newClassics(n int, fail func(format string, args ...any)) *classics {
 	x := &classics{fail: fail, queues: make([]classic, n)}
 	for i := range x.queues {
-		x.queues[i] = classic{sent: map[message.ID]uint32{}, confirmed: map[message.ID]bool{}, acked: map[message.ID]bool{}, safe: map[message.ID]bool{},
+		x.queues[i] = classic{sent: map[message.ID]uint32{}, confirmed: map[message.ID]bool{}, acked: map[message.ID]bool{}, excused: map[message.ID]bool{}, safe: map[message.ID]bool{},
 			found: map[message.ID]bool{}, fresh: map[uint32]message.ID{}}
 	}
 	return x
@@ -78,9 +79,7 @@ func (x *classics) confirm(i int, m message.ID) {
 	defer x.mu.Unlock()
 	x.counts.confirmed++
 	x.queues[i].taken++
-	if _, ok := x.queues[i].sent[m]; ok { // it was not lost with its node meanwhile
-		x.queues[i].confirmed[m] = true
-	}
+	x.queues[i].confirmed[m] = true
 }
 
 // delivered notes a delivery.
@@ -129,9 +128,10 @@ func (x *classics) lost(i int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	q := &x.queues[i]
-	x.counts.excused += len(q.sent)
-	clear(q.confirmed)
-	clear(q.acked)
+	for m := range q.sent {
+		q.excused[m] = true
+	}
+	x.counts.excused = len(q.excused)
 }
 
 // drained holds a queue that was found empty against what was confirmed.
@@ -141,7 +141,7 @@ func (x *classics) drained(i int) {
 	q := &x.queues[i]
 	var missing []message.ID
 	for m := range q.confirmed {
-		if !q.acked[m] {
+		if !q.acked[m] && !q.excused[m] {
 			missing = append(missing, m)
 		}
 	}

@@ -16,7 +16,9 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/warrenmq/warren/test/netns"
 	"github.com/warrenmq/warren/test/node"
+	"github.com/warrenmq/warren/test/streams"
 )
 
 // The ports of a node, which are free in a namespace of its own.
@@ -34,12 +36,25 @@ type member struct {
 	number  int // from 1
 	process node.Process
 
+	disk  string        // a file system of its own, small at times; empty: none
+	clock time.Duration // by how much it is ahead
+	base  []string      // arguments, without whom it joins
+
 	busy sync.Mutex // held by who kills or stops it, until it is started again
 	mu   sync.Mutex // guards what follows
 	up   bool       // it was started, and not ended on purpose
 }
 
-func (m *member) name() string    { return fmt.Sprintf("warren@n%d", m.number) }
+func (m *member) name() string { return fmt.Sprintf("warren@n%d", m.number) }
+
+// injected is the file that says what goes wrong with its machine.
+func (m *member) injected() string { return filepath.Join(m.process.Dir, "inject") }
+
+// join says whom it asks to be taken in, should its directory be empty.
+func (m *member) join(by *member) {
+	m.process.Args = append(m.base[:len(m.base):len(m.base)], "--join", fmt.Sprintf("%s:%d", host(by.number), portCluster))
+}
+
 func (m *member) address() string { return fmt.Sprintf("%s:%d", host(m.number), portAMQP) }
 
 // cluster is nodes in namespaces.
@@ -68,7 +83,7 @@ func newCluster(ctx context.Context, binary, dir string, n int, env ...string) (
 	}
 	for i := 1; i <= n; i++ {
 		m := &member{number: i}
-		m.process = node.Process{Binary: binary, Dir: filepath.Join(dir, fmt.Sprint("node", i)), Env: env, Spawn: w.nodes[i-1].Start, Args: []string{
+		m.process = node.Process{Binary: binary, Dir: filepath.Join(dir, fmt.Sprint("node", i)), Spawn: w.nodes[i-1].Start, Args: []string{
 			"--node-name", m.name(), "--listen", m.address(), "--http", fmt.Sprintf("%s:%d", host(i), portHTTP), "--metrics", "none",
 			"--memory-bound", fmt.Sprint(bound), "--set", "loopback_users.guest=false",
 		}}
@@ -76,11 +91,25 @@ func newCluster(ctx context.Context, binary, dir string, n int, env ...string) (
 			m.process.Args = append(m.process.Args, "--cluster-listen", fmt.Sprintf("%s:%d", host(i), portCluster),
 				"--cluster-advertise", fmt.Sprintf("%s:%d", host(i), portCluster), "--cluster-secret-file", secret)
 		}
+		m.base = m.process.Args
 		if i > 1 {
-			m.process.Args = append(m.process.Args, "--join", fmt.Sprintf("%s:%d", host(1), portCluster))
+			m.join(c.members[0])
 		}
-		if err := os.MkdirAll(m.process.Dir, 0o755); err != nil {
+		m.process.Env = append(env[:len(env):len(env)], "WARREN_INJECT="+m.injected())
+		if i == n && n > 1 {
+			m.disk = filepath.Join(m.process.Dir, "disk")
+			m.process.Data = filepath.Join(m.disk, "data")
+		}
+		if err := os.MkdirAll(m.process.DataDir(), 0o755); err != nil {
 			return nil, err
+		}
+		if m.disk != "" {
+			if err := netns.Mount(m.disk, roomy); err != nil {
+				return nil, err
+			}
+			if err := os.MkdirAll(m.process.DataDir(), 0o755); err != nil {
+				return nil, err
+			}
 		}
 		c.members = append(c.members, m)
 		if err := m.start(); err != nil {
@@ -318,6 +347,22 @@ func (c *cluster) dump() {
 				}
 				return nil
 			})
+		}
+	}
+}
+
+// committed asks a node what offsets of streams are committed, and notes what it says. One that does not answer is left alone.
+func (c *cluster) committed(m *member, h *streams.History) {
+	for _, s := range streams.Plan {
+		var list []struct {
+			Name   string
+			Offset uint64
+		}
+		if c.get(m, "/api/warren/streams/%2F/"+s.Name+"/offsets", &list) != nil {
+			continue
+		}
+		for _, x := range list {
+			h.Committed(x.Name, x.Offset)
 		}
 	}
 }

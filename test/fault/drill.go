@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,6 +49,12 @@ func drill(ctx context.Context, c *cluster, h *history, o options) (r result) {
 		l.addresses = append(l.addresses, m.address())
 	}
 	working, rest := context.WithCancel(ctx)
+	go func() {
+		for n := 0; working.Err() == nil; n++ {
+			c.committed(c.members[n%len(c.members)], l.streams)
+			wait(working, 300*time.Millisecond)
+		}
+	}()
 	loaded := make(chan struct{})
 	go func() { l.run(working); close(loaded) }()
 	f := &faults{cluster: c, h: h, classics: l.classics, only: o.only, say: func(format string, args ...any) {
@@ -112,12 +119,15 @@ func drill(ctx context.Context, c *cluster, h *history, o options) (r result) {
 	return r
 }
 
+// expected are complaints of what was done to a node.
+var expected = []string{"not in good order", "the data directory is an old copy", "disk is full", "disk failed", "no space left", "the node ends"}
+
 // complaints are what a node has said of damage and losses. A stop that was cut short is none: a node may be slow, and it is killed
 // all the time.
 func complaints(m *member) string {
 	var said strings.Builder
 	for line := range strings.Lines(m.process.Complaints()) {
-		if !strings.Contains(line, "not in good order") {
+		if !slices.ContainsFunc(expected, func(what string) bool { return strings.Contains(line, what) }) {
 			said.WriteString(line)
 		}
 	}

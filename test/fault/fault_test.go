@@ -60,12 +60,16 @@ func TestSabotage(t *testing.T) {
 		name string
 		want string // in one of the violations; empty: none
 		many bool   // with one node, test/drill finds it: it takes many more kills
+		only string // kind of fault, if not that of the others
 	}{
-		{"again", "", false},
-		{"twice", "for the first time twice", false},
-		{"forget", "delivers message", false},
-		{"confirm", "has lost message", true},
-		{"differ", "the replicas differ", true},
+		{"again", "", false, ""},
+		{"twice", "for the first time twice", false, ""},
+		{"forget", "delivers message", false, ""},
+		{"confirm", "has lost message", true, ""},
+		{"differ", "the replicas differ", true, ""},
+		{"skip", "acknowledged what is below", true, "kill"},
+		{"clock", "the replicas differ", true, "clock"},
+		{"image", "on an old copy of its directory", true, "old copy"},
 	} {
 		if s.many && !clustered(warren) {
 			continue
@@ -75,6 +79,8 @@ func TestSabotage(t *testing.T) {
 			switch {
 			case s.want == "":
 				args = append(args, "-duration", "3s")
+			case s.only != "":
+				args = append(args, "-duration", "20s", "-only", s.only)
 			case s.many: // found at the end only
 				args = append(args, "-duration", "10s", "-only", "strand")
 			default:

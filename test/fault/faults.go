@@ -24,9 +24,14 @@ const (
 	apart      // two nodes, which a third one still reaches
 	flap       // a node is isolated and not, many times
 	strand     // a node is isolated, and killed before it is reached again
+	rejoin     // a node is killed, forgotten, and joins with an empty directory
+	oldCopy    // a node is started on an old copy of its directory, and refused
+	fullDisk
+	slowDisk // each sync takes long, and then the node is killed
+	clockOff // a node is killed, and starts with another time
 )
 
-var faultNames = [...]string{"kill", "kill the leader", "pause", "stop and start", "kill all", "isolate", "one way", "apart", "flap", "strand"}
+var faultNames = [...]string{"kill", "kill the leader", "pause", "stop and start", "kill all", "isolate", "one way", "apart", "flap", "strand", "rejoin", "old copy", "full disk", "slow disk", "clock"}
 
 // faults does harm to a cluster, one thing after the other in each of its lanes. What is done when follows from the seed.
 type faults struct {
@@ -76,7 +81,7 @@ func (f *faults) one(ctx context.Context, rng *rand.Rand) error {
 	of := []faultKind{killOne, killOne, killOne, pauseOne, restartOne}
 	if len(f.members) > 1 {
 		of = []faultKind{killOne, killOne, killLeader, killLeader, killLeader, pauseOne, pauseOne, restartOne, restartAll,
-			isolate, isolate, oneWay, oneWay, oneWay, apart, flap, flap, strand, strand}
+			isolate, isolate, oneWay, oneWay, oneWay, apart, flap, flap, strand, strand, rejoin, oldCopy, fullDisk, fullDisk, slowDisk, slowDisk, clockOff, clockOff}
 	}
 	if k := slices.Index(faultNames[:], f.only); k >= 0 {
 		of = []faultKind{faultKind(k)}
@@ -90,6 +95,12 @@ func (f *faults) one(ctx context.Context, rng *rand.Rand) error {
 			m = x
 		}
 	}
+	by := f.members[m.number%len(f.members)]
+	if what == fullDisk { // the one that has a small one
+		if m = f.members[len(f.members)-1]; m.disk == "" {
+			return nil
+		}
+	}
 	others := func(yield func(int) bool) {
 		for _, x := range f.members {
 			if x != m && !yield(x.number) {
@@ -98,7 +109,7 @@ func (f *faults) one(ctx context.Context, rng *rand.Rand) error {
 		}
 	}
 	switch what {
-	case killOne, killLeader, restartOne, pauseOne, strand:
+	case killOne, killLeader, restartOne, pauseOne, strand, rejoin, oldCopy, fullDisk, slowDisk, clockOff:
 		if !m.busy.TryLock() {
 			return nil
 		}
@@ -113,8 +124,30 @@ func (f *faults) one(ctx context.Context, rng *rand.Rand) error {
 		if err := m.kill(); err != nil {
 			return fmt.Errorf("node %d: %w", m.number, err)
 		}
+		if what == killOne && length > 2*time.Second {
+			f.classics.isDown(ctx, m.number-1, by.address())
+		}
 		wait(ctx, length)
 		return m.start()
+	case rejoin:
+		say("node %d, by node %d", m.number, by.number)
+		if err := m.kill(); err != nil {
+			return fmt.Errorf("node %d: %w", m.number, err)
+		}
+		return f.rejoin(ctx, m, by)
+	case oldCopy:
+		say("node %d, %v old, then anew: %v", m.number, length, pace%2 == 0)
+		return f.old(ctx, m, by, length, pace%2 == 0)
+	case fullDisk:
+		say("node %d for %v", m.number, 2*length)
+		return f.fill(ctx, m, 2*length)
+	case slowDisk:
+		say("node %d, %v for a sync", m.number, length/20)
+		return f.slow(ctx, m, length)
+	case clockOff:
+		jump := time.Duration(int64(pace%7)-3) * time.Hour
+		say("node %d, %v", m.number, jump)
+		return f.jump(ctx, m, jump, length)
 	case restartOne:
 		say("node %d", m.number)
 		m.end()

@@ -1,11 +1,11 @@
-// Fault kills, stops and cuts off nodes of a cluster under load, and proves from the history of all that clients saw that
-// quorum queues kept their promises.
+// Fault kills, stops, cuts off and takes in nodes of a cluster under load, and proves from the history of all that clients saw that
+// queues of all types kept their promises.
 //
 //	go run ./test/fault [-duration 30m] [-nodes 3] [-seed N] [-dir DIR] [-v]
 //	go run ./test/fault -failover 50
 //
 // Nodes are processes of their own, each in a network namespace, so that the network between them can be cut in one
-// direction or both. The checks are in check.go. It prints its seed; when a promise was broken it says which message broke
+// direction or both. The checks are in check.go (quorum queues), classic.go and test/streams. It prints its seed; when a promise was broken it says which message broke
 // which, and keeps the data directories, the nodes' logs and the history. -failover measures how long publishers wait when the
 // leader of a queue is killed.
 //
@@ -60,8 +60,8 @@ func main() {
 	}
 }
 
-// sabotages are what can be broken on purpose; sabotage.go of package quorum says what they are.
-var sabotages = []string{"confirm", "twice", "forget", "again", "differ"}
+// sabotages are what can be broken on purpose; sabotage.go of packages quorum, cluster and stream/slots say what they are.
+var sabotages = []string{"confirm", "twice", "forget", "again", "differ", "clock", "image", "skip"}
 
 // outside builds Warren and runs this program again in a network of its own.
 func outside(ctx context.Context, o options, binary string, nodes int, dir string, failovers int, sabotage string) (good bool, err error) {
@@ -84,11 +84,11 @@ func outside(ctx context.Context, o options, binary string, nodes int, dir strin
 		return false, fmt.Errorf("-only %s: there are %s", o.only, strings.Join(faultNames[:], ", "))
 	}
 	if binary == "" {
-		var tags []string
-		if sabotage != "" {
-			tags = []string{"sabotage"}
-		}
 		binary = filepath.Join(dir, "warren")
+		var tags []string
+		if failovers == 0 {
+			tags = []string{"sabotage"} // clocks and disks can go wrong in it
+		}
 		if err := node.Build(binary, tags...); err != nil {
 			return false, err
 		}

@@ -17,7 +17,7 @@ import (
 
 // attributes are those of a process in a new namespace.
 func attributes() *syscall.SysProcAttr {
-	a := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGTERM}
+	a := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGTERM}
 	if os.Geteuid() != 0 {
 		// In a user namespace of its own, a plain user may make a network namespace.
 		a.Cloneflags |= syscall.CLONE_NEWUSER
@@ -60,6 +60,33 @@ func Run(ctx context.Context, args []string) (bool, error) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// Mount mounts a file system of memory at a directory, which only programs in this program's namespaces see. It is called after Run.
+func Mount(dir string, octets int64) error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("keep mounts to this program: %w", err)
+	}
+	if err := unix.Mount("drill", dir, "tmpfs", 0, fmt.Sprint("size=", octets)); err != nil {
+		return fmt.Errorf("mount memory at %s: %w", dir, err)
+	}
+	return nil
+}
+
+// Fill makes a file system of Mount full as it is, and Widen as large as it says.
+func Fill(dir string) error {
+	var s unix.Statfs_t
+	if err := unix.Statfs(dir, &s); err != nil {
+		return err
+	}
+	return Widen(dir, int64(s.Blocks-s.Bfree)*s.Bsize)
+}
+
+func Widen(dir string, octets int64) error {
+	if err := unix.Mount("drill", dir, "tmpfs", unix.MS_REMOUNT, fmt.Sprint("size=", octets)); err != nil {
+		return fmt.Errorf("change the size of %s: %w", dir, err)
+	}
+	return nil
 }
 
 // RaiseLoopback brings up lo, which is down in a new namespace.

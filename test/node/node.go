@@ -39,6 +39,7 @@ type Process struct {
 	Dir    string   // has the data below data, the log in log, and the ports file
 	Args   []string // of warren server, besides those that name what is in Dir
 	Env    []string // besides this process's
+	Data   string   // the data directory; empty: below Dir
 	// Spawn starts the command; nil: its Start.
 	Spawn func(*exec.Cmd) error
 
@@ -56,7 +57,7 @@ func (p *Process) Launch() error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(p.Binary, append([]string{"server", "--data-dir", filepath.Join(p.Dir, "data"), "--ports-file", p.ports()}, p.Args...)...)
+	cmd := exec.Command(p.Binary, append([]string{"server", "--data-dir", p.DataDir(), "--ports-file", p.ports()}, p.Args...)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(os.Environ(), p.Env...)
 	spawn := p.Spawn
@@ -73,6 +74,14 @@ func (p *Process) Launch() error {
 		close(ended)
 	}()
 	return nil
+}
+
+// DataDir is the data directory.
+func (p *Process) DataDir() string {
+	if p.Data != "" {
+		return p.Data
+	}
+	return filepath.Join(p.Dir, "data")
 }
 
 func (p *Process) ports() string { return filepath.Join(p.Dir, "ports.json") }
