@@ -238,7 +238,7 @@ func (m *membership) join() error {
 
 // open opens the link, by which nobody is reached before begin.
 func (m *membership) open() (err error) {
-	m.remote = remote.Open(remote.Options{Pool: m.rooms.pool, Clock: m.rooms.clock, Find: m.find, Direct: m.direct, Changed: m.softChanged,
+	m.remote = remote.Open(remote.Options{Pool: m.rooms.pool, Clock: m.rooms.clock, Waits: true, Find: m.find, Direct: m.direct, Changed: m.softChanged,
 		Broken: func(peer cluster.NodeID, err error) {
 			m.log.Error("another node sends what makes no sense; the link begins anew", "node", peer.String(), "error", err.Error())
 			go m.anew(peer)

@@ -88,6 +88,7 @@ func (m *membership) outdated(why string) {
 // run begins the work that goes on beside clients. Queues have what they had.
 func (m *membership) run() error {
 	ctx := m.context
+	m.remote.Serve()
 	dropped := make(chan struct{})
 	m.rooms.broker.DropTransient(func() { close(dropped) })
 	select {

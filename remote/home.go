@@ -78,6 +78,12 @@ func (h *home) begin(boot, epoch uint64) *session {
 		return now
 	}
 	over := h.close()
+	if !h.host.serves() { // noted, so that it can be ended
+		h.boot, h.last, h.pipe.epoch = boot, epoch, epoch
+		h.mu.Unlock()
+		over.detach(h.pool)
+		return nil
+	}
 	begun := &session{home: h, consumers: map[uint32]*served{}, watches: map[ID]*watch{}}
 	h.session, h.boot, h.last, h.pipe.epoch, h.waked = begun, boot, epoch, epoch, true
 	h.say = append(h.say[:0], batchReports) // with nothing in it
@@ -133,6 +139,16 @@ func (h *home) end(tell bool) {
 	}
 	h.mu.Unlock()
 	over.detach(h.pool)
+	h.flush()
+}
+
+// serve ends the epoch that the peer has begun while this node did not serve: with the next one it is answered.
+func (h *home) serve() {
+	h.mu.Lock()
+	if h.session == nil && h.last > 0 {
+		h.say = append(h.say, batchEnded)
+	}
+	h.mu.Unlock()
 	h.flush()
 }
 

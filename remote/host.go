@@ -42,6 +42,8 @@ type Options struct {
 	// Broken is told that a peer sends what cannot be read. Nothing is heard from it on that stream until the link begins
 	// anew: see to it that it does, once Broken has returned.
 	Broken func(peer cluster.NodeID, err error)
+	// Waits: the queues of this node are down for others until Serve: they have not back yet what they had.
+	Waits bool
 }
 
 // Host has this node's queues that live elsewhere, and serves those of its own that others ask for. Its methods may be called
@@ -57,6 +59,7 @@ type Host struct {
 	node    *cluster.Node
 	undoing sync.WaitGroup // goroutines that end consumers whose session ended before they had come
 	dropped atomic.Uint64
+	serving atomic.Bool
 	pressed atomic.Int32 // peers for which too much waits
 
 	mu    sync.Mutex // guards what follows; a leaf
@@ -88,6 +91,19 @@ func Open(o Options) *Host {
 	h := &Host{o: o, peers: map[cluster.NodeID]*peer{}}
 	h.soft.items = map[string]*softItem{}
 	return h
+}
+
+// serves reports whether this node's queues are there for others.
+func (h *Host) serves() bool { return !h.o.Waits || h.serving.Load() }
+
+// Serve says that this node's queues are there, of a host that waits for it.
+func (h *Host) Serve() {
+	h.serving.Store(true)
+	for _, p := range h.all() {
+		for _, x := range p.homes {
+			x.serve()
+		}
+	}
 }
 
 // Start gives the host the node whose Options name its functions.
