@@ -73,13 +73,19 @@ func Mount(dir string, octets int64) error {
 	return nil
 }
 
-// Fill makes a file system of Mount full as it is, and Widen as large as it says.
-func Fill(dir string) error {
-	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil {
-		return err
+// Fill leaves a file system of Mount hardly any room, and Widen makes it as large as it says.
+func Fill(dir string) (err error) {
+	const little = 64 << 10 // or what is written meanwhile is more than what is allowed, which the kernel refuses
+	for room := int64(little); room < 1024*little; room *= 2 {
+		var s unix.Statfs_t
+		if err := unix.Statfs(dir, &s); err != nil {
+			return err
+		}
+		if err = Widen(dir, int64(s.Blocks-s.Bfree)*s.Bsize+room); err == nil {
+			return nil
+		}
 	}
-	return Widen(dir, int64(s.Blocks-s.Bfree)*s.Bsize)
+	return err
 }
 
 func Widen(dir string, octets int64) error {

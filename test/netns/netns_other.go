@@ -37,7 +37,7 @@ func (*Namespace) Start(*exec.Cmd) error { return errNotLinux }
 // IP fails.
 func (*Namespace) IP(string, ...any) error { return errNotLinux }
 
-// Mount, Fill and Widen fail.
+// Mount, Fill and Widen fail, too.
 func Mount(string, int64) error { return errNotLinux }
 func Fill(string) error         { return errNotLinux }
 func Widen(string, int64) error { return errNotLinux }
