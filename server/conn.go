@@ -388,6 +388,7 @@ func (c *conn) end() {
 		c.endChannels(func() {})
 	}
 	for c.runMail(); c.teardown != torn; c.runMail() {
+		c.wake.Flush() // what the end waits for is asked of another node
 		c.mail.wait()
 	}
 	c.mail.end()
