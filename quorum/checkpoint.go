@@ -25,6 +25,8 @@ const (
 	originsRecord = 2
 	// compactRate is how many octets a second are read for copying runs forward.
 	compactRate = 64 << 20
+	// compactMost is how many octets are copied before the old ones go: for so long they are there twice.
+	compactMost = 64 << 20
 )
 
 // saving is what checkpoints know from one to the next.
@@ -52,7 +54,7 @@ const keyPrefixLen = 2 + 2 + 2
 
 // wantsCheckpoint reports whether it is time for one. Called with m.mu held.
 func (m *machine) wantsCheckpoint() bool {
-	return m.since >= checkpointOctets || m.held >= m.pool.Bound()/16 && m.pool.InUse() > m.pool.Bound()/2
+	return m.since >= checkpointOctets || m.wastes() || m.held >= m.pool.Bound()/16 && m.pool.InUse() > m.pool.Bound()/2
 }
 
 // kept is a message on its way to a run. It holds a reference.
@@ -67,6 +69,7 @@ type savedQueue struct {
 	messages []keptMessage
 	record   []byte
 	living   queue.Living
+	stored   int64 // octets of the messages
 }
 
 // checkpoint writes down the state as it is now, and what of the messages is alive and only in memory: the log up to the
@@ -94,8 +97,8 @@ func (m *machine) checkpointLocked() (index uint64, err error) {
 	}
 	origins := m.common(nil)
 	gone := m.gone
-	since, held := m.since, m.held
-	m.gone, m.since, m.held = nil, 0, 0
+	since, held, waste := m.since, m.held, m.waste
+	m.gone, m.since, m.held, m.waste = nil, 0, 0, 0
 	m.mu.Unlock()
 
 	slices.SortFunc(saved, func(a, b savedQueue) int { return cmp.Compare(a.q.log.id, b.q.log.id) })
@@ -123,6 +126,7 @@ func (m *machine) checkpointLocked() (index uint64, err error) {
 		m.gone = append(gone, m.gone...)
 		m.since += since
 		m.held += held
+		m.waste += waste
 		m.mu.Unlock()
 		return 0, fmt.Errorf("slot %d: checkpoint: %w", m.slot, err)
 	}
@@ -174,7 +178,7 @@ func (m *machine) readCommon(b []byte) error {
 
 // save takes down a queue. Called with m.mu held.
 func (m *machine) save(q *replica) savedQueue {
-	x := savedQueue{q: q, living: q.state.Living(nil), record: q.record(nil)}
+	x := savedQueue{q: q, living: q.state.Living(nil), record: q.record(nil), stored: q.log.stored}
 	q.changed = false
 	if n := q.log.len(); n > 0 {
 		x.messages = make([]keptMessage, 0, n)
@@ -250,20 +254,25 @@ func (m *machine) unload(saved []savedQueue) {
 	m.mu.Lock()
 	for i := range saved {
 		q := saved[i].q
-		if m.queues[q.id] != q { // deleted meanwhile
+		m.waste += saved[i].stored // less what leaves memory only now
+		if m.queues[q.id] != q {   // deleted meanwhile
 			continue
 		}
+		before := q.log.stored
 		for j := range q.log.levels {
 			lv := &q.log.levels[j]
 			if lv.flushing > 0 {
 				q.log.change -= lv.recent.RemoveRange(0, lv.flushing, func(_ uint64, r *resident) {
 					m.memory -= int64(r.message.Ref.Len)
+					q.log.stored -= storedOctets(1, uint64(r.message.Size))
 					release.Add(r.message.Ref.Slab)
 				})
 				lv.cold, lv.flushing = lv.flushing, 0
 			}
 		}
 		waiting += q.log.changed()
+		m.waste -= before - q.log.stored
+		m.countDisk(q)
 	}
 	m.mu.Unlock()
 	release.Flush()
@@ -321,7 +330,7 @@ func (m *machine) compact(ctx context.Context) error {
 				}
 			}
 		}
-		victims := m.disk.runs.Victims(look, storage.VictimOptions{})
+		victims := m.disk.runs.Victims(look, storage.VictimOptions{Most: compactMost})
 		id := s.nextRun
 		if len(victims) > 0 {
 			s.nextRun++
@@ -475,6 +484,7 @@ func (m *machine) place(q *replica) {
 		lv.cold = max(lv.cold, placeOf(last))
 	}
 	m.saving.alive[q.log.id] = q.state.Living(nil)
+	m.countDisk(q)
 }
 
 // decode makes a queue of what the database has of it.

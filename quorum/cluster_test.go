@@ -65,13 +65,7 @@ func (c *cluster) kill(number uint64) {
 	c.Helper()
 	n := c.nodes[number]
 	delete(c.nodes, number)
-	n.clock.Close()
-	if err := n.host.close(0, false); err != nil {
-		c.Fatal(err)
-	}
-	if err := n.db.Close(); err != nil {
-		c.Fatal(err)
-	}
+	n.crash()
 }
 
 // declare makes a queue on all nodes.

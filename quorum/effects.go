@@ -27,6 +27,7 @@ func (m *machine) carryOut(r *round, q *replica) {
 		}
 	}
 	m.charge += q.log.changed()
+	m.countWaste(q)
 	q.due, q.more = fx.Due, fx.More
 	if r == nil {
 		return

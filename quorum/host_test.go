@@ -97,7 +97,9 @@ func (n *node) close() {
 func (n *node) message(number uint64, size int) queue.Message {
 	body := make([]byte, max(size, 8))
 	binary.BigEndian.PutUint64(body, number)
-	m := n.pool.NewMessage([]byte("x"), []byte("k"), make([]byte, 14), func(yield func([]byte) bool) { yield(body) }, len(body), 1)
+	header := make([]byte, 14)
+	binary.BigEndian.PutUint64(header[4:], uint64(len(body)))
+	m := n.pool.NewMessage([]byte("x"), []byte("k"), header, func(yield func([]byte) bool) { yield(body) }, len(body), 1)
 	m.Flags |= queue.Persistent
 	return m
 }

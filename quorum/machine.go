@@ -47,7 +47,10 @@ type machine struct {
 	since   int64             // local: octets applied since the last checkpoint
 	held    int64             // local: octets of messages that came into memory since then
 	memory  int64             // local: octets of messages that are in memory
+	onDisk  int64             // local: octets of messages that are on disk and not in memory
+	waste   int64             // local: of messages on disk that left their queues since the last checkpoint
 	tail    tail              // local: how long the log is
+	holds   []*logHold        // local: what stays of it for snapshots
 	disk    diskMeta
 
 	saving saving
@@ -71,6 +74,7 @@ type replica struct {
 	due     queue.Time // when it has something due; 0: not known to have anything
 	more    bool       // it stopped at the limit of effects
 	changed bool       // since the last checkpoint
+	onDisk  int64      // local: what the machine's onDisk has of it
 	// Settled for consumers that do not acknowledge, and for such gets: the State knows neither.
 	taken, gotTaken uint64
 
@@ -536,6 +540,8 @@ func (m *machine) delete(r *round, q *replica) {
 		m.release.Add(msg.Ref.Slab)
 	})
 	m.charge -= q.log.len()
+	m.waste += q.onDisk
+	m.onDisk -= q.onDisk
 	delete(m.queues, q.id)
 	// What an earlier start deleted may still be declared, since the node did not live to say so: then it is made again. Or
 	// a crash took from metadata that the id had been given out, and it was given out again.

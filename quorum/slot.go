@@ -250,7 +250,7 @@ func (s *slot) compactor() {
 func (s *slot) cutLog(index uint64) error {
 	if s.several.Load() {
 		s.machine.mu.Lock()
-		index = min(index, s.machine.tail.begins())
+		index = s.machine.mayCut(index, time.Now())
 		s.machine.mu.Unlock()
 	}
 	if index < 2 {

@@ -21,7 +21,8 @@ type slotLog struct {
 	disk   *diskMeta
 	octets *int64 // of all messages in memory, of all queues of the slot
 	levels []logLevel
-	change int // messages put less those that left memory since it was last asked
+	change int   // messages put less those that left memory since it was last asked
+	stored int64 // octets that those in memory will take on disk: see storedOctets
 }
 
 type logLevel struct {
@@ -62,6 +63,7 @@ func (l *slotLog) level(i uint8) *logLevel {
 // Put implements queue.Log.
 func (l *slotLog) Put(seq queue.Seq, expiry queue.Time, m *queue.Message) {
 	l.change++
+	l.stored += storedOctets(1, uint64(m.Size))
 	*l.octets += int64(m.Ref.Len)
 	l.level(seq.Level()).recent.Append(placeOf(seq), resident{expiry, *m})
 }
@@ -121,6 +123,7 @@ func (l *slotLog) find(seq queue.Seq) (queue.Message, bool) {
 func (l *slotLog) remove(r queue.SeqRange, gone func(seq queue.Seq, m *queue.Message)) {
 	level := r.First.Level()
 	l.change -= l.level(level).recent.RemoveRange(placeOf(r.First), placeOf(r.Last), func(place uint64, m *resident) {
+		l.stored -= storedOctets(1, uint64(m.message.Size))
 		*l.octets -= int64(m.message.Ref.Len)
 		gone(seqOf(level, place), &m.message)
 	})

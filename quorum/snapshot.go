@@ -9,6 +9,7 @@ import (
 	"io"
 	"runtime"
 	"slices"
+	"time"
 
 	sm "github.com/lni/dragonboat/v4/statemachine"
 
@@ -35,7 +36,7 @@ const (
 	// maxFrame is how long a frame may be at most.
 	maxFrame = 1 << 30
 	// runOctets is after how many octets the receiver begins another run.
-	runOctets = 512 << 20
+	runOctets = 64 << 20
 )
 
 const (
@@ -51,7 +52,8 @@ type view struct {
 	index  uint64
 	common []byte
 	queues []viewedQueue // ascending by log
-	done   bool          // released; guarded by saving.mu
+	hold   *logHold
+	done   bool // released; guarded by saving.mu
 }
 
 type viewedQueue struct {
@@ -71,9 +73,10 @@ func (m *machine) PrepareSnapshot() (any, error) {
 	if _, err := m.checkpointLocked(); err != nil {
 		return nil, err
 	}
-	v := &view{m: m, index: s.index}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	v := &view{m: m, index: s.index, hold: &logHold{index: s.index, octets: m.tail.octets, made: time.Now()}}
+	m.holds = append(m.holds, v.hold)
 	v.common = m.common(nil)
 	for _, q := range m.queues {
 		st := q.state.Stats()
@@ -93,6 +96,9 @@ func (v *view) release() {
 	if !v.done {
 		v.done = true
 		s.views--
+		v.m.mu.Lock()
+		v.hold.sent(time.Now())
+		v.m.mu.Unlock()
 	}
 }
 
@@ -294,8 +300,8 @@ func (m *machine) replace(x *received, queues map[uint64]*replica) error {
 		return err
 	}
 	m.queues, m.gone = queues, nil
-	m.applied, m.since, m.held, m.memory = x.index, 0, 0, 0
-	m.tail = tail{}
+	m.applied, m.since, m.held, m.memory, m.onDisk, m.waste = x.index, 0, 0, 0, 0, 0
+	m.tail, m.holds = tail{}, nil
 	s.index, s.nextRun, s.alive = x.index, x.nextRun, map[storage.LogID]queue.Living{}
 	for _, q := range m.queues {
 		m.place(q)
