@@ -85,7 +85,7 @@ func TestFiguresOfAReport(t *testing.T) {
 		t.Error("flat after three samples")
 	}
 	r.Course, r.Restart, r.Stalled = nil, nil, nil
-	for _, f := range append(append(diskFigures(), stalledFigures()...), storedFigures()[6:]...) {
+	for _, f := range append(append(diskFigures(512), stalledFigures()...), storedFigures()[6:]...) {
 		if value, ok := f.read(r); ok {
 			t.Errorf("%s is %v in a report without it", f.name, value)
 		}

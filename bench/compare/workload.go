@@ -129,11 +129,21 @@ func workloads() []workload {
 		{name: "stored-queues", about: "the same backlog in 1,000 queues",
 			args:  func(o *options) []string { return storedArgs(o, 1000) },
 			fresh: true, alone: true, figures: storedFigures()},
+		{name: "stored-quorum", about: "a long backlog of messages of 128 octets in one quorum queue; the broker is killed and started again before it drains",
+			args: func(o *options) []string {
+				return append(storedArgs(o, 1), "-queue-type", "quorum", "-messages", strconv.Itoa(o.stored/2))
+			},
+			fresh: true, alone: true, figures: storedQuorumFigures()},
+		{name: "old-unacked-quorum", about: "one message of a quorum queue stays unacknowledged while others of 128 octets pass through",
+			args: func(o *options) []string {
+				return []string{"-workload", "old-unacked", "-queue-type", "quorum", "-messages", strconv.Itoa(o.passing), "-data-dir", dataDirOf}
+			},
+			fresh: true, alone: true, figures: append(append(throughput("run", 0, 0), diskFigures(slotsDisk)...), courseFigures(false)...)},
 		{name: "old-unacked", about: "one message stays unacknowledged while others of 128 octets pass through its queue",
 			args: func(o *options) []string {
 				return []string{"-workload", "old-unacked", "-messages", strconv.Itoa(o.passing), "-data-dir", dataDirOf}
 			},
-			fresh: true, alone: true, figures: append(append(throughput("run", 0, 0), diskFigures()...), courseFigures(false)...)},
+			fresh: true, alone: true, figures: append(append(throughput("run", 0, 0), diskFigures(512)...), courseFigures(false)...)},
 		{name: "cut", about: "1,000 persistent, confirmed messages a second, alone and while a policy cuts a queue of persistent messages of 128 octets to 10; all others are dead-lettered",
 			args: func(o *options) []string {
 				return []string{"-workload", "cut", "-http", httpOf, "-messages", strconv.Itoa(o.passing), "-duration", cutDuration(o).String()}
@@ -182,8 +192,13 @@ func storedFigures() []figure {
 	}
 	return append(append(append(throughput("publish", 0, 0), throughput("drain", 0, 0)...), courseFigures(true)...),
 		figure{name: "drain rate : publish rate", aim: noLess(1.5), read: drainToPublish},
-		figure{name: "restart to first delivery, s", aim: atMost(1.5), read: firstDelivery})
+		figure{name: firstDeliveryFigure, aim: atMost(1.5), read: firstDelivery})
 }
+
+const (
+	firstDeliveryFigure = "restart to first delivery, s"
+	lastStretchFigure   = "publish rate, last stretch : second"
+)
 
 // fewSamples are too few to tell whether memory is flat.
 const fewSamples = 4
@@ -191,7 +206,7 @@ const fewSamples = 4
 // courseFigures are read from the samples over time; the aims hold for ten million messages of 128 octets.
 func courseFigures(aims bool) []figure {
 	figures := []figure{
-		{name: "publish rate, last stretch : second", aim: noLess(0.85), read: inCourse(func(c *courseReport) (float64, bool) {
+		{name: lastStretchFigure, aim: noLess(0.85), read: inCourse(func(c *courseReport) (float64, bool) {
 			return c.LastRate / c.SecondRate, c.SecondRate > 0 && c.LastRate > 0
 		})},
 		{name: "anonymous memory, last 90 % of publishes, MB", aim: atMost(220), read: inCourse(func(c *courseReport) (float64, bool) {
@@ -209,12 +224,30 @@ func courseFigures(aims bool) []figure {
 	return figures
 }
 
-func diskFigures() []figure {
+// slotsDisk is what the slots of a node without peers may take beyond twice the live data, in MiB: 256 each.
+const slotsDisk = 4 * 256
+
+// storedQuorumFigures are of half as many messages, in a quorum queue, which has every message in a Raft log besides.
+func storedQuorumFigures() []figure {
+	figures := storedFigures()
+	for i := range figures {
+		figures[i].aim = aim{}
+		switch figures[i].name {
+		case firstDeliveryFigure:
+			figures[i].aim = atMost(5)
+		case lastStretchFigure:
+			figures[i].aim = noLess(0.85)
+		}
+	}
+	return append(figures, diskFigures(slotsDisk)...)
+}
+
+func diskFigures(most float64) []figure {
 	mib := func(of func(*courseReport) float64) func(*loadReport) (float64, bool) {
 		return inCourse(func(c *courseReport) (float64, bool) { return of(c) / (1 << 20), c.DiskHigh > 0 })
 	}
 	return []figure{
-		{name: "disk at the end beyond twice the live data, MiB", aim: atMost(512), read: mib(func(c *courseReport) float64 { return c.ExcessEnd })},
+		{name: "disk at the end beyond twice the live data, MiB", aim: atMost(most), read: mib(func(c *courseReport) float64 { return c.ExcessEnd })},
 		{name: "the same, at most during the run, MiB", read: mib(func(c *courseReport) float64 { return c.ExcessHigh })},
 		{name: "disk at most, MiB", read: mib(func(c *courseReport) float64 { return c.DiskHigh })},
 	}
