@@ -409,7 +409,10 @@ func (c *cluster) cutLogs(numbers ...uint64) {
 			s.machine.mu.Lock()
 			s.machine.keepLog = 1
 			s.machine.tail.marks = []tailMark{{s.machine.applied, s.machine.tail.octets}}
-			s.machine.holds = nil // nor what snapshots sent before would keep
+			s.machine.holds = nil // nor what snapshots sent before would keep, or members that are away
+			for n := range uint64(4) {
+				s.machine.other(n).known = place{s.machine.applied, s.machine.tail.octets}
+			}
 			s.machine.mu.Unlock()
 			index, err := s.machine.checkpoint()
 			if err == nil {

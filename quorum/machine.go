@@ -51,6 +51,8 @@ type machine struct {
 	waste   int64             // local: of messages on disk that left their queues since the last checkpoint
 	tail    tail              // local: how long the log is
 	holds   []*logHold        // local: what stays of it for snapshots
+	others  map[uint64]*other // local: how far the other members are
+	cut     uint64            // local: up to where the log was cut last; 0: not since the start
 	disk    diskMeta
 
 	saving saving
@@ -130,6 +132,7 @@ func (m *machine) apply(index uint64, entry []byte) (last uint64, err error) {
 	m.applied = index
 	m.since += int64(len(entry))
 	m.tail.add(index, len(entry), m.keepLog)
+	m.heard(h)
 	mine := h.Node == m.node && h.Boot == m.boot
 	o, next := m.origins.Next(h)
 	switch {

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -124,11 +126,8 @@ func (s *slot) raftLeader() (node, term uint64) {
 // follow does what a change of leader calls for.
 func (s *slot) follow(joined bool) {
 	m := s.machine
-	if joined { // by a second batch the others see that the first was applied here, with all that lies before it
-		q := Queue{slot: s}
-		q.ask(cmdPurge, nil, func(*dispatcher, *result) {
-			s.proposer.Add(func(b *batch) { b.Buf = appendCommand(b.Buf, cmdBegin, 0) })
-		})
+	if joined || s.several.Load() {
+		s.show()
 	}
 	for {
 		select {
@@ -149,6 +148,14 @@ func (s *slot) follow(joined bool) {
 			s.end(x)
 		}
 	}
+}
+
+// show has the others see how far this member is: by a second batch, that the first was applied here, with all that lies before it.
+func (s *slot) show() {
+	q := Queue{slot: s}
+	q.ask(cmdPurge, nil, func(*dispatcher, *result) {
+		s.proposer.Add(func(b *batch) { b.Buf = appendCommand(b.Buf, cmdBegin, 0) })
+	})
 }
 
 // end has the consumers of a node ended that is down. It counts only while this node leads.
@@ -202,6 +209,7 @@ func (s *slot) Tick(now queue.Time) {
 func (s *slot) keeper() {
 	timer := time.NewTicker(checkpointAge)
 	defer timer.Stop()
+	shown := uint64(0)
 	for {
 		select {
 		case <-s.quit:
@@ -217,6 +225,13 @@ func (s *slot) keeper() {
 				return
 			case <-time.After(checkpointRetry):
 			}
+		}
+		s.machine.mu.Lock()
+		octets := s.machine.tail.octets
+		s.machine.mu.Unlock()
+		if s.several.Load() && octets-shown >= showOctets { // unsigned: it begins anew with a snapshot
+			shown = octets
+			s.show()
 		}
 		if err := s.cutLog(index); err != nil {
 			s.log.Warn("the log of a slot was not cut", "slot", s.number, "error", err.Error())
@@ -245,12 +260,29 @@ func (s *slot) compactor() {
 	}
 }
 
+// members are the slot's, as of when its log was cut last.
+func (s *slot) members() (members []uint64, err error) {
+	log, err := s.replica.Load().host.GetLogReader(shardOf(s.number))
+	if err != nil {
+		return nil, err
+	}
+	_, of := log.NodeState()
+	return slices.Concat(slices.Collect(maps.Keys(of.Addresses)), slices.Collect(maps.Keys(of.NonVotings))), nil
+}
+
 // cutLog lets go of the log up to an index that a checkpoint has included, less what a member that is a little behind may
 // still ask for.
 func (s *slot) cutLog(index uint64) error {
 	if s.several.Load() {
+		members, err := s.members()
+		if err != nil {
+			return err
+		}
 		s.machine.mu.Lock()
-		index = s.machine.mayCut(index, time.Now())
+		if len(members) == 0 { // it was not
+			members = slices.Collect(maps.Keys(s.machine.others))
+		}
+		index = s.machine.mayCut(index, members, time.Now())
 		s.machine.mu.Unlock()
 	}
 	if index < 2 {

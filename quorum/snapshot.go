@@ -301,7 +301,7 @@ func (m *machine) replace(x *received, queues map[uint64]*replica) error {
 	}
 	m.queues, m.gone = queues, nil
 	m.applied, m.since, m.held, m.memory, m.onDisk, m.waste = x.index, 0, 0, 0, 0, 0
-	m.tail, m.holds = tail{}, nil
+	m.tail, m.holds, m.others, m.cut = tail{}, nil, nil, 0
 	s.index, s.nextRun, s.alive = x.index, x.nextRun, map[storage.LogID]queue.Living{}
 	for _, q := range m.queues {
 		m.place(q)

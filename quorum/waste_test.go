@@ -172,7 +172,7 @@ func TestLogStaysForSnapshots(t *testing.T) {
 		}
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return m.mayCut(index, time.Now().Add(after))
+		return m.mayCut(index, nil, time.Now().Add(after))
 	}
 	snapshot := func() *view {
 		t.Helper()
@@ -207,4 +207,64 @@ func TestLogStaysForSnapshots(t *testing.T) {
 	if i := mayCut(0); i <= v.index {
 		t.Errorf("the log behind a snapshot of %d is longer than another would be, and is cut at %d", v.index, i)
 	}
+}
+
+// TestLogStaysForMembers: a member that was away for less than a snapshot would take gets what it has missed from the log, whoever
+// leads when it comes back; and when it is there the log is cut.
+func TestLogStaysForMembers(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 1)
+	qs := c.declare(1, noLimits, nil)
+	leader := c.leader(0, 1, 2, 3)
+	away, other := others(leader)[0], others(leader)[1]
+	first := func(number uint64) uint64 {
+		t.Helper()
+		s := c.nodes[number].host.slots[0]
+		index, err := s.machine.checkpoint()
+		if err == nil {
+			err = s.cutLog(index)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := c.nodes[number].host.engine.GetLogReader(shardOf(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, _ := r.GetRange()
+		return f
+	}
+	p := c.nodes[other].publisher()
+	publish := func(mib int) {
+		for range mib {
+			p.publish(qs[other], 4, 256<<10)
+			p.wait()
+		}
+	}
+	for n := range uint64(3) {
+		s := c.nodes[n+1].host.slots[0]
+		s.machine.mu.Lock()
+		s.machine.keepLog = 1 << 20
+		s.machine.mu.Unlock()
+	}
+	publish(8)
+	c.agree()
+	before := c.snapshots()
+	had := c.nodes[away].host.slots[0].machine.applied
+	c.kill(away)
+	publish(40)
+	for _, number := range []uint64{leader, other} {
+		if i := first(number); i > had+1 {
+			t.Errorf("the log of node %d begins at %d, and a member that is away has %d", number, i, had)
+		}
+	}
+	n := c.start(away)
+	n.host.NewQueue(1, noLimits, nil)
+	n.recover()
+	c.agree()
+	if c.snapshots() != before {
+		t.Error("it came back with a snapshot")
+	}
+	publish(8)
+	until(t, "the log is cut", func() bool { return first(leader) > had && first(other) > had })
 }
