@@ -266,5 +266,8 @@ func TestLogStaysForMembers(t *testing.T) {
 		t.Error("it came back with a snapshot")
 	}
 	publish(8)
+	for _, n := range c.nodes {
+		n.host.slots[0].show()
+	}
 	until(t, "the log is cut", func() bool { return first(leader) > had && first(other) > had })
 }
