@@ -21,7 +21,7 @@ type other struct {
 // place is one in the log.
 type place struct{ index, octets uint64 }
 
-// heard is told of each batch that is applied. Called with m.mu held.
+// heard is told of each batch that is applied, once: where it comes again says nothing of who sent it. Called with m.mu held.
 func (m *machine) heard(h propose.Header) {
 	if h.Node == m.node {
 		return

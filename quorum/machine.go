@@ -132,7 +132,6 @@ func (m *machine) apply(index uint64, entry []byte) (last uint64, err error) {
 	m.applied = index
 	m.since += int64(len(entry))
 	m.tail.add(index, len(entry), m.keepLog)
-	m.heard(h)
 	mine := h.Node == m.node && h.Boot == m.boot
 	o, next := m.origins.Next(h)
 	switch {
@@ -145,6 +144,7 @@ func (m *machine) apply(index uint64, entry []byte) (last uint64, err error) {
 		}
 		return o.Last, nil
 	}
+	m.heard(h)
 	m.now = max(m.now, queue.Time(h.At))
 	if sabotageClock {
 		m.now = max(m.now, queue.Time(storage.Wall().UnixMilli()))
