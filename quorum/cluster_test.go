@@ -10,7 +10,7 @@ import (
 	"github.com/warrenmq/warren/queue"
 )
 
-// cluster is three hosts in this process.
+// cluster is hosts in this process, three where nothing else is said.
 type cluster struct {
 	testing.TB
 	net   *network
@@ -29,12 +29,18 @@ func newCluster(t testing.TB, slots int) *cluster {
 // newClusterWith is newCluster with options that nodes are opened with besides.
 func newClusterWith(t testing.TB, slots int, with func(number uint64, o *Options)) *cluster {
 	t.Helper()
+	return newClusterOf(t, []uint64{1, 2, 3}, slots, 0, with)
+}
+
+// newClusterOf is newClusterWith of members of which size have a vote in each slot. The others wait for place.
+func newClusterOf(t testing.TB, members []uint64, slots, size int, with func(number uint64, o *Options)) *cluster {
+	t.Helper()
 	c := &cluster{TB: t, net: newNetwork(), dirs: map[uint64]string{}, nodes: map[uint64]*node{}, with: with}
-	for n := range uint64(3) {
-		c.start(n + 1)
+	for _, n := range members {
+		c.start(n)
 	}
 	for _, n := range c.nodes {
-		if err := n.host.MakeSlots(slots, []uint64{1, 2, 3}); err != nil {
+		if err := n.host.MakeSlots(slots, members, size); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -87,14 +87,14 @@ func (o *engineOptions) config() config.NodeHostConfig {
 	}
 }
 
-// startReplica starts this node's replica of a slot, among the members that it was made with, or, with none, as one that
-// was or will be added to them.
-func startReplica(host *dragonboat.NodeHost, m *machine, members []uint64, election uint64) error {
-	initial := initialMembers(members)
+// startReplica starts a replica of this node of a shard, among those that have had a vote in it from the start, or, with none, as one
+// that was or will be added to them.
+func startReplica(host *dragonboat.NodeHost, m sm.IOnDiskStateMachine, shard, id uint64, voters []uint64, election uint64) error {
+	initial := initialMembers(voters)
 	return host.StartOnDiskReplica(initial, len(initial) == 0,
 		func(uint64, uint64) sm.IOnDiskStateMachine { return m },
 		config.Config{
-			ReplicaID: m.node, ShardID: shardOf(m.slot), IsNonVoting: len(initial) == 0, // until it is told that it votes
+			ReplicaID: id, ShardID: shard, IsNonVoting: len(initial) == 0, // until it is told that it votes
 			ElectionRTT: election, HeartbeatRTT: 1, PreVote: true, CheckQuorum: true, OrderedConfigChange: true,
 			EntryCompressionType: config.NoCompression, SnapshotCompressionType: config.NoCompression,
 		})

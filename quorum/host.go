@@ -74,17 +74,21 @@ type Host struct {
 
 	building sync.Mutex // held while the engine or replicas are started; taken before mu
 
-	mu        sync.Mutex // guards what follows, and of o Node, Clustered and ClusterID
-	slots     []*slot
-	streams   []*StreamShard // that were started
-	engine    *dragonboat.NodeHost
-	opening   chan struct{} // closed when the start is over; nil: there was none
-	err       error         // of the start
-	closed    bool
-	members   []uint64 // that the slots were made with; none: this node joined them later
-	complete  bool     // metadata is: what it says of limits counts
-	downs     map[uint64]uint64
-	listeners map[uint64]func(raftio.LeaderInfo) // by shard
+	mu      sync.Mutex // guards what follows, and of o Node, Clustered and ClusterID
+	slots   []*slot
+	streams []*StreamShard // that were started
+	engine  *dragonboat.NodeHost
+	opening chan struct{} // closed when the start is over; nil: there was none
+	err     error         // of the start
+	closed  bool
+	members []uint64 // that the slots were made with; none: this node joined them later
+	size    uint64   // how many of them have had a vote in each from the start; 0: all
+	// generations are of this node's replicas, by shard; those that are not there have the first, 0.
+	generations map[uint64]uint64
+	renewed     map[uint64]*renewed // these
+	complete    bool                // metadata is: what it says of limits counts
+	downs       map[uint64]uint64
+	listeners   map[uint64]func(raftio.LeaderInfo) // by shard
 }
 
 var (
@@ -92,6 +96,7 @@ var (
 	keyBoot    = []byte("k/boot")
 	keyCluster = []byte("k/cluster")
 	keyMembers = []byte("k/members")
+	keySize    = []byte("k/size")
 )
 
 // Open opens what there is of quorum queues. Without any, on a node that is not clustered, it does no more than note that the
@@ -103,7 +108,7 @@ func Open(o Options) (*Host, error) {
 	if o.Transport == nil {
 		o.Transport = alone{}
 	}
-	h := &Host{o: o, complete: !o.Clustered, downs: map[uint64]uint64{}, listeners: map[uint64]func(raftio.LeaderInfo){}}
+	h := &Host{o: o, complete: !o.Clustered, downs: map[uint64]uint64{}, generations: map[uint64]uint64{}, renewed: map[uint64]*renewed{}, listeners: map[uint64]func(raftio.LeaderInfo){}}
 	slots, err := h.number(keySlots)
 	if err != nil {
 		return nil, err
@@ -119,6 +124,12 @@ func Open(o Options) (*Host, error) {
 		return nil, fmt.Errorf("%w: %d slots", errFormat, slots)
 	}
 	if h.members, err = h.readMembers(); err != nil {
+		return nil, err
+	}
+	if h.size, err = h.number(keySize); err != nil {
+		return nil, err
+	}
+	if err = h.readReplicas(); err != nil {
 		return nil, err
 	}
 	h.opening = make(chan struct{})
@@ -248,6 +259,9 @@ func (h *Host) open() (*dragonboat.NodeHost, error) {
 			return nil, err
 		}
 	}
+	if err := h.sweep(dir); err != nil {
+		return nil, err
+	}
 	engine, err := openEngine(engineOptions{dir, h.o.Node, cluster, sieve{h.o.Transport, h.choked}, listener{h}, h.o.Log, h.o.Fatal})
 	if err != nil {
 		return nil, fmt.Errorf("the Raft log in %s: %w", dir, err)
@@ -268,19 +282,24 @@ func (h *Host) open() (*dragonboat.NodeHost, error) {
 // startReplicas starts the replicas of all slots.
 func (h *Host) startReplicas(engine *dragonboat.NodeHost) error {
 	for _, s := range h.slots {
-		err := startReplica(engine, s.machine, h.members, h.election())
-		for begun := time.Now(); errors.Is(err, dragonboat.ErrShardAlreadyExist) && time.Since(begun) < restartPatience; {
-			time.Sleep(time.Millisecond) // one that was stopped is still being unloaded
-			err = startReplica(engine, s.machine, h.members, h.election())
-		}
-		if err == nil {
-			err = s.start(engine, len(h.members) == 0)
-		}
-		if err != nil {
+		if err := h.startReplica(engine, s); err != nil {
 			return fmt.Errorf("slot %d: %w", s.number, err)
 		}
 	}
 	return nil
+}
+
+func (h *Host) startReplica(engine *dragonboat.NodeHost, s *slot) error {
+	id, voters := h.replica(shardOf(s.number))
+	err := startReplica(engine, h.state(shardOf(s.number), s.machine), shardOf(s.number), id, voters, h.election())
+	for begun := time.Now(); errors.Is(err, dragonboat.ErrShardAlreadyExist) && time.Since(begun) < restartPatience; {
+		time.Sleep(time.Millisecond) // one that was stopped is still being unloaded
+		err = startReplica(engine, h.state(shardOf(s.number), s.machine), shardOf(s.number), id, voters, h.election())
+	}
+	if err != nil {
+		return err
+	}
+	return s.start(engine, len(voters) == 0)
 }
 
 // checkLog refuses to go on without the log of slots that have applied something: what it had was confirmed, and a
@@ -509,6 +528,9 @@ func (h *Host) close(patience time.Duration, save bool) error {
 	h.engine.Close()
 	for _, s := range h.slots {
 		s.machine.shut()
+	}
+	for _, s := range h.streams {
+		errs = append(errs, s.machine.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -1,7 +1,6 @@
 package quorum
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -34,6 +33,8 @@ type down struct{ node, boot uint64 }
 type SlotStatus struct {
 	Slot    int
 	Stream  bool     // it is one of streams, which have numbers of their own
+	Shard   uint64   // what the Raft engine and Place know it by
+	Replica uint64   // generation of this node's replica
 	Leader  uint64   // number of the member that leads, 0: none is known to
 	Term    uint64   // of the leader
 	Members []uint64 // that have a vote, ascending
@@ -48,8 +49,11 @@ type listener struct{ h *Host }
 func (l listener) LeaderUpdated(info raftio.LeaderInfo) {
 	l.h.mu.Lock()
 	f := l.h.listeners[info.ShardID]
+	if info.ReplicaID != replicaID(l.h.o.Node, l.h.generations[info.ShardID]) { // of one that has another in its place
+		f = nil
+	}
 	l.h.mu.Unlock()
-	if f != nil {
+	if info.LeaderID = memberOf(info.LeaderID); f != nil {
 		f(info)
 	}
 }
@@ -171,20 +175,21 @@ func (h *Host) Cluster(node, clusterID uint64) error {
 	return h.startReplicas(engine)
 }
 
-// MakeSlots makes the slots of a cluster. Every member does it, with the same arguments. It returns when they take commands,
-// though they may not lead yet, and does nothing if they are there.
-func (h *Host) MakeSlots(n int, members []uint64) error {
+// MakeSlots makes the slots of a cluster, in each of which FirstVoters of members and size have a vote; the others wait for
+// Place. Every member does it, with the same arguments. It returns when they take commands, though they may not lead yet, and
+// does nothing if they are there.
+func (h *Host) MakeSlots(n int, members []uint64, size int) error {
 	if !slices.Contains(members, h.o.Node) {
 		return fmt.Errorf("quorum: slots of the members %d, and this is %d", members, h.o.Node)
 	}
-	return h.makeSlots(n, members)
+	return h.makeSlots(n, members, size)
 }
 
-// JoinSlots makes this node's replicas of slots that others have. They wait until AddMember has been called with this node's
-// number. It does nothing if they are there.
-func (h *Host) JoinSlots(n int) error { return h.makeSlots(n, nil) }
+// JoinSlots makes this node's replicas of slots that others have. They wait until Place has been called for them. It does
+// nothing if they are there.
+func (h *Host) JoinSlots(n int) error { return h.makeSlots(n, nil, 0) }
 
-func (h *Host) makeSlots(n int, members []uint64) error {
+func (h *Host) makeSlots(n int, members []uint64, size int) error {
 	engine, err := h.raft()
 	if err != nil {
 		return err
@@ -202,12 +207,13 @@ func (h *Host) makeSlots(n int, members []uint64) error {
 	}
 	var batch storage.Batch
 	batch.Set(keyMembers, list)
+	batch.Set(keySize, binary.LittleEndian.AppendUint64(nil, uint64(size)))
 	batch.Set(keySlots, binary.LittleEndian.AppendUint64(nil, uint64(n)))
 	if err := h.o.DB.Commit(&batch, true); err != nil {
 		return err
 	}
 	h.mu.Lock()
-	h.members = members
+	h.members, h.size = members, uint64(size)
 	h.make(n)
 	h.mu.Unlock()
 	for _, s := range h.slots {
@@ -262,10 +268,9 @@ func (h *Host) whoIsDown() (list []down) {
 
 // shard is a Raft shard whose members are those of the cluster: a slot, or one of streams.
 type shard struct {
-	id       uint64
-	name     string
-	leader   func() (node, term uint64)
-	caughtUp func(node uint64) bool // one that joins has applied here what was in the log when it came
+	id     uint64
+	name   string
+	leader func() (node, term uint64)
 }
 
 // shards are all of them, in the order of Slots.
@@ -273,11 +278,10 @@ func (h *Host) shards() (list []shard) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.slots {
-		list = append(list, shard{shardOf(s.number), shardName(shardOf(s.number)), s.raftLeader, s.caughtUp})
+		list = append(list, shard{shardOf(s.number), shardName(shardOf(s.number)), s.raftLeader})
 	}
 	for _, s := range h.streams {
-		list = append(list, shard{s.shard(), shardName(s.shard()), s.raftLeader,
-			func(node uint64) bool { return s.machine.Heard(node) > 1 }})
+		list = append(list, shard{s.shard(), shardName(s.shard()), s.raftLeader})
 	}
 	return list
 }
@@ -290,11 +294,12 @@ func (h *Host) Slots() []SlotStatus {
 	}
 	h.mu.Lock()
 	node, slots, streams := h.o.Node, slices.Clone(h.slots), slices.Clone(h.streams)
+	generations, renewals := maps.Clone(h.generations), maps.Clone(h.renewed)
 	h.mu.Unlock()
 	list := make([]SlotStatus, 0, len(slots)+len(streams))
-	members := map[uint64]*SlotStatus{}
+	members := map[uint64]*SlotStatus{} // by shard
 	for i, s := range slots {
-		x := SlotStatus{Slot: i}
+		x := SlotStatus{Slot: i, Shard: shardOf(s.number)}
 		x.Leader, x.Term = s.raftLeader()
 		m := s.machine
 		m.mu.Lock()
@@ -304,11 +309,18 @@ func (h *Host) Slots() []SlotStatus {
 		members[shardOf(s.number)] = &list[len(list)-1]
 	}
 	for _, s := range streams {
-		x := SlotStatus{Slot: int(s.number), Stream: true, Applied: s.machine.Index()}
+		x := SlotStatus{Slot: int(s.number), Stream: true, Shard: s.shard(), Applied: s.machine.Index()}
 		x.Leader, x.Term = s.raftLeader()
 		x.Leads = x.Leader
 		list = append(list, x)
 		members[s.shard()] = &list[len(list)-1]
+	}
+	for i := range list {
+		x := &list[i]
+		x.Replica = generations[x.Shard]
+		if r := renewals[x.Shard]; r != nil && r.behind() {
+			x.Applied = r.got.Load()
+		}
 	}
 	info := engine.GetNodeHostInfo(dragonboat.NodeHostInfoOption{SkipLogInfo: true})
 	if info == nil {
@@ -319,8 +331,8 @@ func (h *Host) Slots() []SlotStatus {
 		if x == nil {
 			continue
 		}
-		for n := range info.ShardInfoList[i].Replicas {
-			x.Members = append(x.Members, n)
+		for id := range info.ShardInfoList[i].Replicas {
+			x.Members = append(x.Members, memberOf(id))
 		}
 		slices.Sort(x.Members)
 		x.Voting = slices.Contains(x.Members, node)
@@ -357,90 +369,6 @@ func (m *machine) digest() (applied uint64, sum string) {
 	return m.applied, hex.EncodeToString(d.Sum(nil)[:16])
 }
 
-// AddMember adds a member to every slot: without a vote first, and with one when it has caught up. Its node must be running,
-// and have called JoinSlots before long. It may be called on any member, on one at a time, and again after an error, which
-// is that of ctx or one that does not pass.
-func (h *Host) AddMember(ctx context.Context, number uint64) error {
-	return h.change(ctx, number, func(ctx context.Context, engine *dragonboat.NodeHost, s *shard, m *dragonboat.Membership) (bool, error) {
-		if _, ok := m.Nodes[number]; ok {
-			return true, nil
-		}
-		if _, removed := m.Removed[number]; removed {
-			return false, fmt.Errorf("%w: member %d was removed, and cannot come back under its number", errNever, number)
-		}
-		if _, ok := m.NonVotings[number]; !ok {
-			return false, engine.SyncRequestAddNonVoting(ctx, s.id, number, address(number), m.ConfigChangeID)
-		}
-		if !s.caughtUp(number) {
-			return false, nil
-		}
-		return false, engine.SyncRequestAddReplica(ctx, s.id, number, address(number), m.ConfigChangeID)
-	})
-}
-
-// caughtUp reports whether a node that joins has applied here what was in the log when it came.
-func (s *slot) caughtUp(node uint64) bool {
-	m := s.machine
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	o := m.origins.Of(node)
-	return o != nil && o.Last > 1
-}
-
-// RemoveMember takes a member out of every slot, for ever. It is called on another one than that.
-func (h *Host) RemoveMember(ctx context.Context, number uint64) error {
-	if number == h.o.Node {
-		return errors.New("quorum: a member cannot remove itself")
-	}
-	return h.change(ctx, number, func(ctx context.Context, engine *dragonboat.NodeHost, s *shard, m *dragonboat.Membership) (bool, error) {
-		_, votes := m.Nodes[number]
-		_, listens := m.NonVotings[number]
-		if !votes && !listens {
-			return true, nil
-		}
-		if leader, _ := s.leader(); leader == number {
-			return false, engine.RequestLeaderTransfer(s.id, h.o.Node)
-		}
-		return false, engine.SyncRequestDeleteReplica(ctx, s.id, number, m.ConfigChangeID)
-	})
-}
-
-// errNever is what errors wrap that trying again does not help against.
-var errNever = errors.New("quorum")
-
-// change takes one step after the other for each slot, until it says that it is done.
-func (h *Host) change(ctx context.Context, number uint64, step func(context.Context, *dragonboat.NodeHost, *shard, *dragonboat.Membership) (bool, error)) error {
-	engine, err := h.raft()
-	if err != nil {
-		return err
-	}
-	for _, s := range h.shards() {
-		for done := false; !done; {
-			err := func() error {
-				ctx, cancel := context.WithTimeout(ctx, changeTimeout)
-				defer cancel()
-				m, err := engine.SyncGetShardMembership(ctx, s.id)
-				if err == nil {
-					done, err = step(ctx, engine, &s, m)
-				}
-				return err
-			}()
-			if done {
-				break
-			}
-			if errors.Is(err, errNever) {
-				return fmt.Errorf("%s: %w", s.name, err)
-			}
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("%s, member %d: %w", s.name, number, errors.Join(ctx.Err(), err))
-			case <-time.After(changePause):
-			}
-		}
-	}
-	return nil
-}
-
 // handOver has others lead what this node leads, where there are any, before it stops.
 func (h *Host) handOver() {
 	h.mu.Lock()
@@ -467,7 +395,7 @@ func (h *Host) handOver() {
 			h.mu.Unlock()
 			if to != 0 {
 				led = true
-				_ = engine.RequestLeaderTransfer(s.id, to) // or it happens by an election
+				_ = transferTo(engine, s.id, to) // or it happens by an election
 			}
 		}
 		if !led {
@@ -485,7 +413,7 @@ func (h *Host) TransferLeader(slot int, number uint64) error {
 	if slot < 0 || slot >= h.SlotCount() {
 		return fmt.Errorf("quorum: there is no slot %d", slot)
 	}
-	return engine.RequestLeaderTransfer(shardOf(uint16(slot)), number)
+	return transferTo(engine, shardOf(uint16(slot)), number)
 }
 
 // TransferStreams is TransferLeader for a slot of streams.
@@ -497,7 +425,7 @@ func (h *Host) TransferStreams(slot int, number uint64) error {
 	if slot < 0 || slot >= maxStreams {
 		return fmt.Errorf("quorum: there is no slot %d of streams", slot)
 	}
-	return engine.RequestLeaderTransfer(firstStream+uint64(slot), number)
+	return transferTo(engine, firstStream+uint64(slot), number)
 }
 
 // Rebalance hands on slots that this node leads while others that are up lead fewer. When every member has done it, and what it

@@ -2,6 +2,8 @@ package quorum
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -48,7 +50,11 @@ func (c *cluster) add(number uint64) *node {
 	if err := n.host.JoinSlots(founder.SlotCount()); err != nil {
 		c.Fatal(err)
 	}
-	waitFor(c, func(ctx context.Context) error { return founder.AddMember(ctx, number) })
+	for _, s := range founder.Slots() {
+		waitFor(c, func(ctx context.Context) error {
+			return c.place(ctx, 1, Replica{Shard: s.Shard, Member: number, Votes: true})
+		})
+	}
 	waitFor(c, func(ctx context.Context) error { _, err := n.host.Reconcile(ctx, nil); return err })
 	return n
 }
@@ -143,11 +149,12 @@ func TestLeavesForEver(t *testing.T) {
 			return true
 		})
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	if err := c.nodes[rest[0]].host.AddMember(ctx, leader); err == nil {
-		t.Fatal("it comes back under its number")
-	}
+	waitFor(t, func(ctx context.Context) error {
+		if err := c.place(ctx, rest[0], Replica{Shard: shardOf(0), Member: leader, Votes: true}); !errors.Is(err, ErrSpent) {
+			return fmt.Errorf("it comes back under its number: %v", err)
+		}
+		return nil
+	})
 }
 
 // TestRebalance: leaders are spread over those that are up.

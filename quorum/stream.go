@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/lni/dragonboat/v4"
-	"github.com/lni/dragonboat/v4/client"
-	"github.com/lni/dragonboat/v4/config"
 	"github.com/lni/dragonboat/v4/raftio"
 	sm "github.com/lni/dragonboat/v4/statemachine"
 
@@ -41,8 +39,6 @@ type StreamMachine interface {
 	Close() error
 	// Index is the last entry that was applied.
 	Index() uint64
-	// Heard is how many batches of a node's last start were applied.
-	Heard(node uint64) uint64
 
 	// View is the state as it is, for Save. Nothing is applied meanwhile. It may never be saved.
 	View() any
@@ -72,10 +68,8 @@ type StreamShard struct {
 	number  uint16
 	machine StreamMachine
 
-	engine atomic.Pointer[dragonboat.NodeHost] // nil before Start has returned
-	user   dragonboat.INodeUser
-	noop   *client.Session
-	joined bool // among those that were there; otherwise it is one of the first
+	replica atomic.Pointer[raftReplica] // nil before Start has returned
+	joined  bool                        // among those that were there; otherwise it is one of the first
 
 	leader atomic.Pointer[raftio.LeaderInfo] // as the Raft engine said last; nil: nothing yet
 
@@ -151,36 +145,40 @@ func (s *StreamShard) Start() error {
 	}
 	h.building.Lock()
 	defer h.building.Unlock()
-	if s.machine.Applied() > 0 && !engine.HasNodeInfo(s.shard(), h.o.Node) {
+	id, voters := h.replica(s.shard())
+	if s.machine.Applied() > 0 && id == h.o.Node && !engine.HasNodeInfo(s.shard(), id) {
 		return fmt.Errorf("the Raft log of shard %d is gone, but there are streams", s.number)
 	}
 	h.watch(s.shard(), s.leaderUpdated)
-	initial := initialMembers(h.members)
-	s.joined = len(initial) == 0
-	err = engine.StartOnDiskReplica(initial, s.joined,
-		func(uint64, uint64) sm.IOnDiskStateMachine { return &streamReplica{s.machine, s, h.o.Log} },
-		config.Config{
-			ReplicaID: h.o.Node, ShardID: s.shard(), IsNonVoting: s.joined, // until it is told that it votes
-			ElectionRTT: h.election(), HeartbeatRTT: 1, PreVote: true, CheckQuorum: true, OrderedConfigChange: true,
-			EntryCompressionType: config.NoCompression, SnapshotCompressionType: config.NoCompression,
-		})
-	if err != nil {
+	s.joined = len(voters) == 0
+	if err := s.begin(engine, id, voters); err != nil {
 		return err
 	}
-	if s.user, err = engine.GetNodeUser(s.shard()); err != nil {
-		return err
-	}
-	s.noop = engine.GetNoOPSession(s.shard())
-	s.engine.Store(engine)
 	h.mu.Lock()
 	h.streams = append(h.streams, s)
 	h.mu.Unlock()
 	return nil
 }
 
+// begin starts a replica of this node, and has proposals go to it.
+func (s *StreamShard) begin(engine *dragonboat.NodeHost, id uint64, voters []uint64) error {
+	h := s.host
+	err := startReplica(engine, h.state(s.shard(), &streamReplica{s.machine, s, h.o.Log}), s.shard(), id, voters, h.election())
+	if err != nil {
+		return err
+	}
+	user, err := engine.GetNodeUser(s.shard())
+	if err != nil {
+		return err
+	}
+	s.replica.Store(&raftReplica{host: engine, user: user, noop: engine.GetNoOPSession(s.shard())})
+	return nil
+}
+
 // Propose hands an entry to the Raft engine. b may be used again when it returns. An error says that it was not taken.
 func (s *StreamShard) Propose(b []byte, timeout time.Duration) (Proposal, error) {
-	return s.user.Propose(s.noop, b, timeout)
+	r := s.replica.Load()
+	return r.user.Propose(r.noop, b, timeout)
 }
 
 // Leads reports whether this node leads the shard, as far as it knows.
@@ -214,7 +212,7 @@ func (s *StreamShard) CutLog(index uint64, quit <-chan struct{}) error {
 		return nil
 	}
 	o := dragonboat.SnapshotOption{OverrideCompactionOverhead: true, CompactionIndex: index - 1}
-	state, err := s.engine.Load().RequestSnapshot(s.shard(), o, time.Minute)
+	state, err := s.replica.Load().host.RequestSnapshot(s.shard(), o, time.Minute)
 	if err != nil {
 		return err
 	}
@@ -257,7 +255,7 @@ func (r *streamReplica) Update(entries []sm.Entry) ([]sm.Entry, error) {
 
 func (r *streamReplica) Lookup(any) (any, error) { return nil, nil }
 func (r *streamReplica) Sync() error             { return r.m.Sync() }
-func (r *streamReplica) Close() error            { return r.m.Close() }
+func (r *streamReplica) Close() error            { return nil } // the host does it: another replica may go on with the machine
 
 // A copy of a shard of streams is an octet that says its format, and frames as those of slots.
 const streamFormat = 2

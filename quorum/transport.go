@@ -544,7 +544,7 @@ func decodeChunk(b []byte, member, own uint64) (chunk raftpb.Chunk, err error) {
 	if err := chunk.Unmarshal(b); err != nil {
 		return chunk, fmt.Errorf("%w: %w", errMalformed, err)
 	}
-	if chunk.From != member || chunk.ReplicaID != own {
+	if memberOf(chunk.From) != member || memberOf(chunk.ReplicaID) != own {
 		return chunk, fmt.Errorf("%w: member %d has a chunk from %d to %d", errMalformed, member, chunk.From, chunk.ReplicaID)
 	}
 	return chunk, nil

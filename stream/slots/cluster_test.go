@@ -85,7 +85,7 @@ func newMembers(t testing.TB) *members {
 	c := noMembers(t)
 	for i := range uint64(3) {
 		n := c.start(i + 1)
-		if err := n.raft.MakeSlots(1, []uint64{1, 2, 3}); err != nil {
+		if err := n.raft.MakeSlots(1, []uint64{1, 2, 3}, 0); err != nil {
 			t.Fatal(err)
 		}
 		if err := n.host.MakeSlots(); err != nil {

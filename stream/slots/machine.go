@@ -296,16 +296,6 @@ func (m *machine) Index() uint64 {
 	return m.applied
 }
 
-// Heard implements quorum.StreamMachine.
-func (m *machine) Heard(node uint64) uint64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if o := m.origins.Of(node); o != nil {
-		return o.Last
-	}
-	return 0
-}
-
 // open opens the log of a stream, and compares it with what the stream's record says.
 func (m *machine) open(q *replica) error {
 	log, report, err := stream.Open(m.fs, q.path, m.logOptions(q))
