@@ -37,7 +37,7 @@ func (b *Broker) apply(c Command) (r result) {
 // applyRare is apply for commands that connections do not live by; see recordRare.
 func (b *Broker) applyRare(c Command) (r result) {
 	switch c := c.(type) {
-	case PutVHost, DeleteVHost, PutUser, DeleteUser, SetGlobalParameter, ClearGlobalParameter, SetUserLimits, PutMember, DeleteMember, PutSlots:
+	case PutVHost, DeleteVHost, PutUser, DeleteUser, SetGlobalParameter, ClearGlobalParameter, SetUserLimits, PutMember, DeleteMember, PutSlots, PutReplica:
 		return b.applyGlobal(c)
 	case SetPermissions:
 		if b.User(c.User) == nil {

@@ -40,6 +40,8 @@ type Options struct {
 	VHostDeleted, UserDeleted func(name string)
 	// SlotsWanted is how many slots a cluster gets with its first quorum queue or stream; 0: it gets them by PutSlots only.
 	SlotsWanted uint64
+	// GroupSize is how many members have a vote in each slot when the slots are made, if there are more; 0: all.
+	GroupSize uint64
 	// MembersChanged and SlotsChanged are called without locks when what Members and Slots return has changed, perhaps when it
 	// has not, and perhaps at the same time. They must not wait for anything that comes from the log.
 	MembersChanged, SlotsChanged func()
@@ -84,6 +86,7 @@ type Broker struct {
 	members    map[uint64]Member // by number
 	lastMember uint64            // number given out last
 	slots      PutSlots
+	replicas   map[replicaOf]Replica
 
 	accounts accounts
 
@@ -120,7 +123,7 @@ func newBroker(o Options) *Broker {
 	if o.LoopbackUsers == nil {
 		o.LoopbackUsers = []string{o.DefaultUser}
 	}
-	b := &Broker{Options: o, members: make(map[uint64]Member), vhosts: make(map[string]*VHost), users: make(map[string]*User), loopback: make(map[string]bool), parameters: make(map[string]any)}
+	b := &Broker{Options: o, members: make(map[uint64]Member), replicas: make(map[replicaOf]Replica), vhosts: make(map[string]*VHost), users: make(map[string]*User), loopback: make(map[string]bool), parameters: make(map[string]any)}
 	b.member.Store(o.Member)
 	for _, u := range o.LoopbackUsers {
 		b.loopback[u] = true

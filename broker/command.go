@@ -132,12 +132,17 @@ type PutMember struct{ Member Member }
 // DeleteMember removes a member. Its number is never given out again.
 type DeleteMember struct{ Number uint64 }
 
-// PutSlots says how many slots for quorum queues the cluster has, and which members have a vote in them from the start. Only
-// the first one counts.
+// PutSlots says how many slots for quorum queues the cluster has, which members it has been made with, and how many of these
+// have a vote in each slot from the start, 0: all. Only the first one counts.
 type PutSlots struct {
 	Count   uint64
 	Members []uint64
+	Size    uint64
 }
+
+// PutReplica says whether a member's replica of a shard shall have a vote, or how many before it were removed; see Replica. What is 0
+// stays as it is. Of one who is no member any more it can only be said that it has no vote.
+type PutReplica struct{ Replica }
 
 // Binding names a binding.
 type Binding struct {
@@ -171,10 +176,12 @@ func (SetUserLimits) command()         {}
 func (PutMember) command()             {}
 func (DeleteMember) command()          {}
 func (PutSlots) command()              {}
+func (PutReplica) command()            {}
 
 // result is what a command came to.
 type result struct {
 	existed  bool // what was to be made existed, or what was to be removed did
+	replica  Replica
 	refused  *amqp.Error
 	exchange *exchange.Exchange
 	queue    *Queue

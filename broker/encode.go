@@ -46,13 +46,14 @@ const (
 	kindPutMember
 	kindDeleteMember
 	kindPutSlots
+	kindPutReplica
 	kindEnd // none
 )
 
 // version is the format in which a kind is written.
 func (k kind) version() byte {
 	switch k {
-	case kindPutVHost, kindDeleteExchange, kindPutQueue, kindPutMember:
+	case kindPutVHost, kindDeleteExchange, kindPutQueue, kindPutMember, kindPutSlots:
 		return 2
 	}
 	return 1
@@ -110,6 +111,8 @@ func AppendCommand(dst []byte, cmd Command) []byte {
 		c.encode(kindDeleteMember, &cmd)
 	case PutSlots:
 		c.encode(kindPutSlots, &cmd)
+	case PutReplica:
+		c.encode(kindPutReplica, &cmd)
 	default:
 		panic("broker: unknown command")
 	}
@@ -177,6 +180,8 @@ func DecodeCommand(b []byte) (Command, error) {
 		return decode[DeleteMember](c)
 	case kindPutSlots:
 		return decode[PutSlots](c)
+	case kindPutReplica:
+		return decode[PutReplica](c)
 	default:
 		return decode[SetUserLimits](c)
 	}
@@ -374,6 +379,16 @@ func (x *PutSlots) code(c *coder) {
 	for i := range x.Members {
 		c.num(&x.Members[i])
 	}
+	if c.version >= 2 {
+		c.num(&x.Size)
+	}
+}
+
+func (x *PutReplica) code(c *coder) {
+	c.num(&x.Shard)
+	c.num(&x.Member)
+	c.num((*uint64)(&x.Vote))
+	c.num(&x.Generation)
 }
 
 // coder appends fields to b, or takes them off its front.

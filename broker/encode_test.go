@@ -48,7 +48,8 @@ func commands() []Command {
 		SetUserLimits{"u", []byte(`{"max-channels":7}`)},
 		PutMember{Member{3, 1 << 60, "n", "h:1", 1, 2, 7, 1 << 61}},
 		DeleteMember{300},
-		PutSlots{6, []uint64{1, 2, 300}},
+		PutSlots{6, []uint64{1, 2, 300}, 2},
+		PutReplica{Replica{17, 300, Votes, 5}},
 	}
 }
 

@@ -35,12 +35,12 @@ func (b *Broker) Members() []Member {
 	return list
 }
 
-// Slots is how many slots for quorum queues the cluster has, 0 before that was said, and the members that have had a vote in
-// them from the start.
-func (b *Broker) Slots() (count uint64, members []uint64) {
+// Slots is how many slots for quorum queues the cluster has, 0 before that was said, the members they were made with, and how many
+// of these have had a vote in each from the start, 0: all.
+func (b *Broker) Slots() (count uint64, members []uint64, size uint64) {
 	b.mu.RLock()
 	defer b.mu.RUnlock()
-	return b.slots.Count, slices.Clone(b.slots.Members)
+	return b.slots.Count, slices.Clone(b.slots.Members), b.slots.Size
 }
 
 // memberName is the name of a member, or what it can be called when it is none any more.
@@ -87,7 +87,7 @@ func (b *Broker) DeleteMember(number uint64, done func(existed bool, err error))
 
 // PutSlots says how many slots for quorum queues there are, and whose. done hears how many that is: what was said first counts.
 func (b *Broker) PutSlots(count uint64, members []uint64, done func(count uint64, err error)) {
-	b.commit(PutSlots{count, members}, func(r result) {
+	b.commit(PutSlots{Count: count, Members: members}, func(r result) {
 		b.synced(func(err error) { done(r.number, err) })(orNil(r.refused))
 	})
 }
@@ -128,6 +128,8 @@ func (b *Broker) applyCluster(c Command, r *result) {
 			b.slots = c
 		}
 		r.number = b.slots.Count
+	case PutReplica:
+		r.replica, r.refused = b.putReplica(c.Replica)
 	}
 }
 
@@ -153,6 +155,9 @@ func (b *Broker) readCounters(t *committer, value []byte) error {
 	c.num(&order)
 	c.num(&member)
 	slots.code(&c)
+	if len(c.b) > 0 { // an older version has not written it
+		c.num(&slots.Size)
+	}
 	if c.err != nil || len(c.b) > 0 {
 		return fmt.Errorf("%s is damaged", countersKey)
 	}

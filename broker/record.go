@@ -19,8 +19,9 @@ import (
 //	m/n                                  queue ids up to this one may have been given out, uvarint
 //	m/i                                  index of the entry applied last, uvarint, if commands come from a log
 //	m/r                                  what the log numbers its entries by
-//	m/c                                  order of the last binding, number of the last member, number of slots and members with a vote in them, uvarints
+//	m/c                                  order of the last binding, number of the last member, number of slots, the members they were made with, and how many of these had a vote, uvarints
 //	m/h number                           PutMember
+//	m/w shard member                     PutReplica
 //	m/v vhost                            PutVHost
 //	m/u user                             PutUser
 //	m/p vhost user                       SetPermissions
@@ -195,6 +196,13 @@ func (t *committer) recordRare(c Command, r *result, batch *storage.Batch) {
 		batch.Delete(memberKey(c.Number))
 	case PutSlots:
 		t.counted = true
+	case PutReplica:
+		of := c.of()
+		if c.Replica = r.replica; c.Replica == (Replica{}) {
+			batch.Delete(replicaKey(of))
+		} else {
+			set(replicaKey(of), c)
+		}
 	}
 }
 
@@ -294,7 +302,7 @@ func (b *Broker) load(t *committer) (empty bool, err error) {
 	if err := b.loadCluster(t); err != nil {
 		return false, err
 	}
-	for _, letter := range []byte("vulptgaoxqh") { // each after what it needs
+	for _, letter := range []byte("vulptgaoxqhw") { // each after what it needs
 		err := t.db.Iterate(appendKey(letter), func(key, value []byte) error { return b.restore(t, key, value) })
 		if err != nil {
 			return false, err
@@ -335,6 +343,9 @@ func (b *Broker) restore(t *committer, key, value []byte) error {
 		b.lastQueue.Store(max(b.lastQueue.Load(), uint64(x.ID)))
 	case PutMember:
 		b.members[x.Member.Number] = x.Member
+		return nil
+	case PutReplica:
+		b.replicas[x.of()] = x.Replica
 		return nil
 	case PutVHost:
 		x.Default = false // its exchanges are in the store

@@ -186,7 +186,7 @@ func (t *committer) propose(b *Broker, c Command, done func(result)) {
 
 // proposeSlots has the slots be made, in front of the first queue that lies in one. t.mu is held.
 func (t *committer) proposeSlots(b *Broker) {
-	slots := PutSlots{Count: b.SlotsWanted}
+	slots := PutSlots{Count: b.SlotsWanted, Size: b.GroupSize}
 	for _, m := range b.Members() {
 		slots.Members = append(slots.Members, m.Number)
 	}
@@ -363,6 +363,7 @@ func (t *committer) recordCounters(b *Broker, batch *storage.Batch) {
 	value = binary.AppendUvarint(value, b.lastMember)
 	c := coder{b: value}
 	b.slots.code(&c)
+	c.num(&b.slots.Size)
 	batch.Set([]byte(countersKey), c.b)
 }
 
@@ -407,7 +408,7 @@ func (b *Broker) carryOut(c Command, r *result) {
 		if r.existed && b.UserDeleted != nil {
 			b.UserDeleted(c.Name)
 		}
-	case PutMember, DeleteMember:
+	case PutMember, DeleteMember, PutReplica:
 		if b.MembersChanged != nil {
 			b.MembersChanged()
 		}

@@ -162,7 +162,7 @@ func (d *disk) hard() map[string]string {
 	m := d.state()
 	maps.DeleteFunc(m, func(k, _ string) bool { return strings.HasPrefix(k, "binding") })
 	m["counters"] = fmt.Sprint(d.lastQueue.Load(), d.lastMember, d.slots, d.committer.order, d.committer.applied, d.committer.numbering)
-	m["members"] = fmt.Sprint(d.Members())
+	m["members"] = fmt.Sprint(d.Members(), d.Replicas())
 	exported, err := json.Marshal(d.Export(Origin{}))
 	if err != nil {
 		d.Fatal(err)
@@ -197,7 +197,10 @@ func (l *memoryLog) compare() {
 
 // member changes what a cluster has besides.
 func (n *replica) member(r *rand.Rand) {
-	switch r.IntN(4) {
+	switch r.IntN(5) {
+	case 4:
+		x := Replica{uint64(16 + r.IntN(2)), uint64(1 + r.IntN(5)), Vote(r.IntN(3)), uint64(r.IntN(3))}
+		n.PutReplica(x, func(error) {})
 	case 0:
 		n.DeleteMember(uint64(r.IntN(6)), func(bool, error) {})
 	case 1:
@@ -588,6 +591,36 @@ func TestCarriedOut(t *testing.T) {
 	expect("slots", "slots 4", "slots 4")
 	if number != 4 || b.slots.Count != 4 {
 		t.Errorf("%d slots, then %d", number, b.slots.Count)
+	}
+
+	vote := func(member uint64, v Vote) {
+		a.PutReplica(Replica{Shard: 16, Member: member, Vote: v}, func(err error) {
+			if err != nil {
+				heard = append(heard, err.Error())
+			}
+		})
+	}
+	a.PutMember(Member{NodeID: 7, Name: "b"}, func(uint64, error) {})
+	expect("member", "members 2", "members 2")
+	vote(2, Votes)
+	expect("vote", "members 2", "members 2")
+	vote(2, Follows)
+	expect("last vote", "PRECONDITION_FAILED - last_node: nobody else has a vote in shard 16")
+	vote(3, Votes)
+	expect("vote", "members 2", "members 2")
+	vote(2, Follows)
+	expect("not the last vote", "members 2", "members 2")
+	vote(4, Votes)
+	expect("vote of no member", "NOT_FOUND - no member 4")
+	a.DeleteMember(3, func(bool, error) {})
+	expect("forgotten", "members 1", "members 1")
+	if rs := b.Replicas(); len(rs) != 2 || rs[1].Vote != Votes { // whoever takes its place has to know
+		t.Errorf("%+v", rs)
+	}
+	vote(3, Follows)
+	expect("its vote has gone to another", "members 1", "members 1")
+	if rs := b.Replicas(); len(rs) != 1 || rs[0].Vote != Follows {
+		t.Errorf("%+v", rs)
 	}
 	l.compare()
 }

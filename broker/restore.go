@@ -227,8 +227,13 @@ func (b *Broker) enter(have, want things, bind []thing) (err error) {
 		m := want[key].c.(PutMember).Member
 		members[m.Number] = m
 	}
+	replicas := map[replicaOf]Replica{}
+	for _, key := range want.of('w') {
+		x := want[key].c.(PutReplica).Replica
+		replicas[x.of()] = x
+	}
 	b.mu.Lock()
-	b.members = members
+	b.members, b.replicas = members, replicas
 	b.mu.Unlock()
 	if err := b.readCounters(t, want[countersKey].value); err != nil {
 		return err
