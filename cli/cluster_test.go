@@ -133,6 +133,8 @@ Flag: quorum_queue, state: enabled
 
 func TestWhatCommandsOfAClusterSend(t *testing.T) {
 	table := map[string]string{"DELETE warren/cluster/nobody": "404", "GET nodes?columns=name%2Crunning": `[{"name":"warren@a","running":true},{"name":"warren@b","running":true}]`,
+		"POST warren/queues/replicas/on/warren@b":   `[{"vhost":"/","name":"q","size":3,"result":"ok"},{"vhost":"/","name":"r","size":1,"result":"error: last_node"}]`,
+		"POST warren/queues/replicas/on/warren@c":   `[{"vhost":"/","name":"r","size":2,"result":"ok"}]`,
 		"GET health/checks/node-is-quorum-critical": `{"status":"ok"}`, "PUT warren/queues/%2F/none/leader": "404",
 		"GET queues/quorum/%2F/q/status":                          `[{"Node Name":"warren@a","Raft State":"leader","Membership":"voter","Last Applied":7,"Term":2,"Machine Version":1}]`,
 		"GET queues/%2F?columns=name%2Cleader%2Conline%2Cmembers": `[{"name":"q","leader":"warren@a","online":["warren@a"],"members":["warren@a","warren@b"]},{"name":"r"}]`}
@@ -152,10 +154,11 @@ func TestWhatCommandsOfAClusterSend(t *testing.T) {
 		{"await_online_nodes 2 -t 9", 0, "GET nodes?columns=name%2Crunning", "Will wait for at least 2 nodes to join the cluster. Timeout: 9 seconds.\n"},
 		{"cluster critical", 0, "GET health/checks/node-is-quorum-critical", ""},
 		{"check_if_node_is_quorum_critical -q", 0, "GET health/checks/node-is-quorum-critical", ""},
-		{"queue grow warren@b", 0, `POST queues/quorum/replicas/on/warren@b/grow {"strategy":"all"}`, ""},
-		{"grow warren@b even --vhost-pattern a.* --errors-only", 0, `POST queues/quorum/replicas/on/warren@b/grow {"strategy":"even"}`, "Growing even quorum queues on warren@b ...\n"},
-		{"queue shrink warren@b", 0, "DELETE queues/quorum/replicas/on/warren@b/shrink", ""},
-		{"shrink warren@b -s", 0, "DELETE queues/quorum/replicas/on/warren@b/shrink", ""},
+		{"queue grow warren@b", 75, `POST warren/queues/replicas/on/warren@b {"vote":true}`, "vhost\tname\tsize\tresult\n/\tq\t3\tok\n/\tr\t1\terror: last_node\n"},
+		{"grow warren@b even --vhost-pattern a.* --errors-only", 75, `POST warren/queues/replicas/on/warren@b {"strategy":"even","vhost_pattern":"a.*","vote":true}`,
+			"Growing even quorum queues on warren@b ...\nvhost\tname\tsize\tresult\n/\tr\t1\terror: last_node\n"},
+		{"queue shrink warren@c --queue-pattern ^r", 0, `POST warren/queues/replicas/on/warren@c {"queue_pattern":"^r","vote":false}`, "vhost\tname\tsize\tresult\n/\tr\t2\tok\n"},
+		{"shrink warren@c -s --formatter csv", 0, `POST warren/queues/replicas/on/warren@c {"vote":false}`, "/,r,2,ok\n"},
 		{"add_member q warren@b -q", 0, `POST queues/quorum/%2F/q/replicas/add {"node":"warren@b"}`, ""},
 		{"delete_member q warren@b -q", 0, `DELETE queues/quorum/%2F/q/replicas/delete {"node":"warren@b"}`, ""},
 		{"queue rebalance", 0, "POST rebalance/queues", ""},

@@ -106,7 +106,7 @@ func (r *rooms) openCluster(raft *quorum.Options, meta *broker.Options) error {
 	}
 	meta.Member, meta.NoDefaults = m.identity.Number, meta.NoDefaults || m.identity.Number != 1
 	meta.MembersChanged, meta.SlotsChanged, meta.SoftChanged = m.stir, m.slotsFor, m.tellSoft
-	meta.SlotsWanted = slotsClustered
+	meta.SlotsWanted, meta.GroupSize = slotsClustered, uint64(r.cfg.QuorumGroupSize)
 	meta.CatchUp = m.catchUpSoon
 	meta.CanRun = func(typ string) bool { return typ == broker.Classic || typ == broker.Quorum || typ == broker.Stream }
 	meta.Decides = func(id broker.QueueID) bool { return r.quorum.Leads(uint64(id)) }

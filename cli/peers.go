@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -33,6 +34,7 @@ const (
 const (
 	askManagement = 1 // for its HTTP API
 	askAddress    = 2 // where it is reached now: it may have moved, and metadata hears of that through others only
+	askReplicas   = 3 // how far its replicas are
 )
 
 // start makes this node's metadata that of the cluster, and returns when it is as new as that of the others.
@@ -187,13 +189,13 @@ func (m *membership) insist(change func(done func(uint64, error))) error {
 
 // makeSlots makes this node's replicas of the slots that metadata knows of.
 func (m *membership) makeSlots() error {
-	n, first := m.rooms.broker.Slots()
+	n, first, size := m.rooms.broker.Slots()
 	if n == 0 {
 		return nil
 	}
 	make := m.rooms.quorum.JoinSlots
 	if slices.Contains(first, m.identity.Number) {
-		make = func(n int) error { return m.rooms.quorum.MakeSlots(n, first) }
+		make = func(n int) error { return m.rooms.quorum.MakeSlots(n, first, int(size)) }
 	}
 	if err := make(int(n)); err != nil {
 		return err
@@ -218,8 +220,8 @@ func (m *membership) slotsFor() {
 	m.stir()
 }
 
-// keep sees to it that the link knows the members, that metadata knows this node as it is, and, on the node that leads metadata,
-// that the members have replicas and those who were forgotten have not.
+// keep sees to it that the link knows the members, that metadata knows this node as it is, and, on the nodes that lead metadata and
+// slots, that the members have replicas and those who were forgotten have not.
 func (m *membership) keep(ctx context.Context) {
 	again := time.NewTicker(lookAgain)
 	defer again.Stop()
@@ -254,52 +256,43 @@ func (m *membership) look(ctx context.Context) error {
 	if members[i] != m.self() {
 		b.PutMember(m.self(), func(uint64, error) {}) // and if it fails it is tried again
 	}
-	if leader, ok := m.meta.Leader(); !ok || leader != m.identity.Number {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, changeTime)
 	defer cancel()
-	return m.fit(ctx, numbers)
+	errs := m.renew()
+	if leader, ok := m.meta.Leader(); ok && leader == m.identity.Number {
+		errs = errors.Join(errs, m.fit(ctx, numbers))
+	}
+	return errors.Join(errs, m.fitReplicas(ctx, numbers))
 }
 
-// fit has the members be those who vote in all Raft shards, and nobody else.
+// fit has the members be those who vote on metadata, and nobody else, and decides who votes in the slots.
 func (m *membership) fit(ctx context.Context, members []uint64) error {
 	voters, err := m.meta.Members(ctx)
 	if err != nil {
 		return err
 	}
-	q := m.rooms.quorum
 	for _, n := range members {
-		if !slices.Contains(voters, n) {
-			err := m.meta.Admit(ctx, n)
-			if err == nil {
-				_, err = m.meta.AddMember(ctx, n)
-			}
-			if err != nil {
-				return fmt.Errorf("metadata, member %d: %w", n, err)
-			}
-		}
-		if !m.isUp(n) { // it cannot catch up now
+		if slices.Contains(voters, n) {
 			continue
 		}
-		if lacks := slices.ContainsFunc(q.Slots(), func(s quorum.SlotStatus) bool { return !slices.Contains(s.Members, n) }); lacks {
-			if err := q.AddMember(ctx, n); err != nil {
-				return fmt.Errorf("slots, member %d: %w", n, err)
-			}
+		err := m.meta.Admit(ctx, n)
+		if err == nil {
+			_, err = m.meta.AddMember(ctx, n)
+		}
+		if err != nil {
+			return fmt.Errorf("metadata, member %d: %w", n, err)
 		}
 	}
-	gone := voters
-	for _, s := range q.Slots() {
-		gone = append(gone, s.Members...)
+	if err := m.decide(members); err != nil {
+		return err
 	}
-	slices.Sort(gone)
-	for _, n := range slices.Compact(gone) {
+	for _, n := range voters {
 		if slices.Contains(members, n) {
 			continue
 		}
-		q.Down(n, 0)
-		if err := errors.Join(q.RemoveMember(ctx, n), m.meta.RemoveMember(ctx, n)); err != nil {
-			return fmt.Errorf("former member %d: %w", n, err)
+		m.rooms.quorum.Down(n, 0)
+		if err := m.meta.RemoveMember(ctx, n); err != nil {
+			return fmt.Errorf("metadata, former member %d: %w", n, err)
 		}
 	}
 	if n := m.rooms.broker.DropOrphans(members); n > 0 {
@@ -404,6 +397,12 @@ func (m *membership) answer(q cluster.Question) {
 	switch {
 	case q.Kind == askAddress:
 		q.Answer([]byte(m.advertise))
+		return
+	case q.Kind == askReplicas:
+		go func() {
+			b, _ := json.Marshal(m.reportReplicas())
+			q.Answer(b)
+		}()
 		return
 	case q.Kind != askManagement || api == nil:
 		q.Answer(nil)
@@ -510,11 +509,16 @@ func (m *membership) Slots() (list []management.Slot) {
 		meta.Members, meta.Voting = voters, slices.Contains(voters, m.identity.Number)
 	}
 	list = append(list, meta)
+	wanted := map[uint64][]uint64{}
+	for _, r := range m.rooms.broker.Replicas() {
+		if r.Vote == broker.Votes {
+			wanted[r.Shard] = append(wanted[r.Shard], r.Member)
+		}
+	}
 	for _, s := range m.rooms.quorum.Slots() {
-		one := management.Slot{Shard: 16 + uint64(s.Slot), Name: fmt.Sprint(s.Slot), Leader: s.Leader, Leads: s.Leads,
-			Term: s.Term, Members: s.Members, Voting: s.Voting, Applied: s.Applied}
+		one := management.Slot{Shard: s.Shard, Name: slotName(s), Leader: s.Leader, Leads: s.Leads,
+			Term: s.Term, Members: s.Members, Wanted: wanted[s.Shard], Voting: s.Voting, Applied: s.Applied}
 		if s.Stream {
-			one.Shard, one.Name = 4+uint64(s.Slot), streamSlot(s.Slot)
 			one.Applied, one.Digest = m.rooms.streams.Digest(s.Slot)
 		} else {
 			one.Applied, one.Digest = m.rooms.quorum.Digest(s.Slot)
@@ -557,6 +561,8 @@ func (m *membership) TransferLeader(vhost, name, node string) error {
 		return &management.Refusal{Code: 406, Text: fmt.Sprintf("queue '%s' in vhost '%s' is not a quorum queue", name, vhost)}
 	case n == 0 || !m.isUp(n):
 		return &management.Refusal{Code: 406, Text: fmt.Sprintf("%s is no member that is up", node)}
+	case !slices.Contains(q.Queue.(interface{ Members() []uint64 }).Members(), n):
+		return &management.Refusal{Code: 406, Text: fmt.Sprintf("%s has no vote in the slot of queue '%s' in vhost '%s', and cannot lead it: 'warren queue grow' gives it one", node, name, vhost)}
 	}
 	if at, ok := q.Queue.(*slots.Queue); ok {
 		return m.rooms.quorum.TransferStreams(at.Slot(), n)
@@ -564,19 +570,14 @@ func (m *membership) TransferLeader(vhost, name, node string) error {
 	return m.rooms.quorum.TransferLeader(m.rooms.quorum.SlotOf(uint64(q.ID)), n)
 }
 
-func (m *membership) Grow(name string) error {
-	n := m.numberOf(name)
-	if n == 0 {
-		return &management.Refusal{Code: 404, Text: fmt.Sprintf("no member is called %s", name)}
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), changeTime)
-	defer cancel()
-	return m.rooms.quorum.AddMember(ctx, n)
-}
-
 func (m *membership) Rebalance() error { return m.rooms.quorum.Rebalance() }
 
 func (m *membership) Ask(member uint64, question []byte, deadline time.Duration) ([]byte, error) {
+	return m.call(member, askManagement, question, deadline)
+}
+
+// call asks a member something, and waits for the answer.
+func (m *membership) call(member uint64, kind uint8, question []byte, deadline time.Duration) ([]byte, error) {
 	p, ok := m.link.Peers().Member(member)
 	if !ok || !m.reaches(p.ID) {
 		return nil, errDown
@@ -586,7 +587,7 @@ func (m *membership) Ask(member uint64, question []byte, deadline time.Duration)
 		err    error
 	}
 	done := make(chan outcome, 1)
-	err := m.link.Call(p.ID, askManagement, question, deadline, func(b []byte, err error) { done <- outcome{slices.Clone(b), err} })
+	err := m.link.Call(p.ID, kind, question, deadline, func(b []byte, err error) { done <- outcome{slices.Clone(b), err} })
 	if err != nil {
 		return nil, err
 	}

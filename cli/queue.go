@@ -14,7 +14,7 @@ import (
 func (p *program) queueCommands() []*cobra.Command {
 	return []*cobra.Command{p.command(declareQueue()), p.command(deleteQueue("delete NAME", false)), p.command(purgeQueue("purge NAME", false)),
 		p.getCommand(), p.command(publishMessage()), p.replicasCommand("status QUEUE", false), p.command(transferLeader("transfer QUEUE NODE", false)),
-		p.command(rebalance("rebalance", false)), p.command(grow("grow NODE", false)), p.command(shrink("shrink NODE", false))}
+		p.command(rebalance("rebalance", false)), p.command(grow("grow NODE [all|even]", false)), p.command(shrink("shrink NODE", false))}
 }
 
 func declareQueue() deed {

@@ -130,7 +130,7 @@ func (r *rooms) fillQueue(q *broker.Queue, into *management.Queue) {
 	}
 	if at, ok := q.Queue.(*slots.Queue); ok {
 		st := at.Status()
-		into.Stream = &management.StreamQueue{Segments: st.Segments, Readers: st.Readers, First: st.First, Next: st.Next}
+		into.Stream = &management.StreamQueue{Segments: st.Segments, Readers: st.Readers, First: st.First, Next: st.Next, Slot: streamSlot(at.Slot())}
 		into.Stream.Leader, into.Stream.Members, into.Stream.Online = r.replicas(at)
 		if st.Broken != "" {
 			into.State = "stopped"

@@ -55,6 +55,8 @@ type Config struct {
 	// ConnectionMax bounds the connections of the node, ConsumerMaxPerChannel the consumers of one channel, ChannelMaxPerNode the
 	// channels of the node; 0 means no bound.
 	ConnectionMax, ConsumerMaxPerChannel, ChannelMaxPerNode int
+	// QuorumGroupSize is how many members have a vote in each slot of quorum queues and streams, if there are more.
+	QuorumGroupSize int
 	// QueueMax, ExchangeMax and VHostMax bound what can be declared in the whole cluster; 0 means no bound.
 	QueueMax, ExchangeMax, VHostMax int
 	// ConsumerTimeout is how long a delivery may stay unacknowledged where a queue type enforces it.
@@ -178,6 +180,7 @@ func Default() Config {
 	return Config{
 		DataDir:               "./warren-data",
 		NodeName:              "warren@" + hostName(),
+		QuorumGroupSize:       3,
 		Product:               "Warren",
 		AMQP:                  []string{":5672"},
 		HTTP:                  ":15672",

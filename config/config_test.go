@@ -86,6 +86,7 @@ func TestKeys(t *testing.T) {
 		{"auth_backends.1 = internal", func(c *Config) {}},
 		{"deprecated_features.permit.transient_nonexcl_queues = false\ndeprecated_features.permit.global_qos = false", func(c *Config) { c.PermitTransientQueues, c.PermitGlobalQoS = false, false }},
 		{"quorum_queue.property_equivalence.relaxed_checks_on_redeclaration = true\nconsumer_timeout = 900000", func(c *Config) { c.RelaxedRedeclaration, c.ConsumerTimeout = true, 15*time.Minute }},
+		{"quorum_queue.initial_cluster_size = 5", func(c *Config) { c.QuorumGroupSize = 5 }},
 		{"default_queue_type = quorum", func(c *Config) { c.DefaultQueueType = "quorum" }},
 		{"default_queue_type = rabbit_stream_queue", func(c *Config) { c.DefaultQueueType = "stream" }},
 		{"warren.product = RabbitMQ\nwarren.version = 4.3.6\nwarren.memory_bound = 64MiB", func(c *Config) { c.Product, c.ProductVersion, c.MemoryBound = "RabbitMQ", "4.3.6", 64<<20 }},

@@ -141,6 +141,11 @@ var keys = []key{
 		d.DefaultQueueType, err = parseChoice(v, "classic", "quorum", "stream")
 		return err
 	}},
+	{"quorum_queue.initial_cluster_size", func(d *draft, _, v string) error {
+		n, err := parseCount(v, 1, math.MaxUint16)
+		d.QuorumGroupSize = int(n)
+		return err
+	}},
 	{"quorum_queue.property_equivalence.relaxed_checks_on_redeclaration", func(d *draft, _, v string) error { return boolInto(&d.RelaxedRedeclaration, v) }},
 	{"load_definitions", definitionsPath},
 	{"management.load_definitions", definitionsPath},

@@ -3,7 +3,7 @@ package management
 import "time"
 
 // Cluster is what this room sees of the cluster that its node is a member of. As with Broker, its methods may be called at any time by any
-// goroutine. All but Forget, Grow and Ask answer from memory; what they return is
+// goroutine. All but Forget, Vote and Ask answer from memory; what they return is
 // the caller's.
 type Cluster interface {
 	// Members are all members, this node among them, in order of their numbers.
@@ -15,8 +15,9 @@ type Cluster interface {
 	// Forget takes a member out of the cluster for ever. One that is up is refused unless force is set; it ends when it hears of it. It
 	// returns when the others know. A Refusal says what stands in the way; 404 is for a name that no member has.
 	Forget(name string, force bool) error
-	// Grow gives a member that is up replicas of the slots that it has none of, and returns when it has a vote in all. 404 is as above.
-	Grow(name string) error
+	// Vote gives a member a vote in the slots that in says, or takes it, and returns when that is done, or cannot be for now. It tells of those
+	// where there was something to do. Refusals: 404 as above, 406 it cannot have a vote because it is not up.
+	Vote(name string, votes bool, in func(Slot) bool) ([]Voted, error)
 	// TransferLeader asks that a node lead the slot of a quorum queue, and with it all queues of that slot. It returns before that has
 	// happened. Refusals: 404 no such queue, 406 it is not a quorum queue, or the node is no member that is up.
 	TransferLeader(vhost, queue, node string) error
@@ -25,6 +26,13 @@ type Cluster interface {
 	// Ask puts a question to a member and returns what API.Answer returns there. A member that is down is an error at once; one that does
 	// not answer is an error after the deadline. A question has a few hundred octets, an answer at most MaxAnswer.
 	Ask(member uint64, question []byte, deadline time.Duration) ([]byte, error)
+}
+
+// Voted is what became of a vote.
+type Voted struct {
+	Slot string // its Name
+	Size int    // how many have a vote there now
+	Err  error
 }
 
 // MaxAnswer bounds what API.Answer returns, in octets.
@@ -66,9 +74,9 @@ type Slot struct {
 	// Leader is the number of the member that leads, 0: nobody does. Leads is the one that carries out what is done once.
 	Leader, Leads uint64
 	Term          uint64
-	// Members have a vote. Voting says that this node is one of them.
-	Members []uint64
-	Voting  bool
+	// Members have a vote, Wanted are those who shall have one. Voting says that this node is one of the former.
+	Members, Wanted []uint64
+	Voting          bool
 	// Applied is the index applied here; Committed the highest known to be decided, Last the last in the log here, Snapshot that of the
 	// last snapshot.
 	Applied, Committed, Last, Snapshot uint64

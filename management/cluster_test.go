@@ -1,6 +1,7 @@
 package management
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -35,6 +36,7 @@ type meshNode struct {
 	deeds  []string
 	fault  error
 	slots  []Slot
+	votes  error // what stands in the way
 }
 
 var errSilent = errors.New("no answer in time")
@@ -94,8 +96,19 @@ func (n *meshNode) Slots() []Slot {
 }
 
 func (n *meshNode) Forget(name string, force bool) error { return n.did("forget %s %v", name, force) }
-func (n *meshNode) Grow(name string) error               { return n.did("grow %s", name) }
-func (n *meshNode) Rebalance() error                     { return n.did("rebalance") }
+func (n *meshNode) Vote(name string, votes bool, in func(Slot) bool) (list []Voted, err error) {
+	n.mu.Lock()
+	slots, fails := n.slots, n.votes
+	n.mu.Unlock()
+	for _, s := range slots {
+		if s.Shard > 1 && in(s) {
+			list = append(list, Voted{Slot: s.Name, Size: len(s.Members), Err: fails})
+			err = errors.Join(err, n.did("vote %s %v in %s", name, votes, s.Name))
+		}
+	}
+	return list, err
+}
+func (n *meshNode) Rebalance() error { return n.did("rebalance") }
 func (n *meshNode) TransferLeader(vhost, queue, node string) error {
 	return n.did("transfer %s %s %s", vhost, queue, node)
 }
@@ -689,14 +702,14 @@ func TestReplicasOfAQuorumQueue(t *testing.T) {
 	}{
 		{"GET", "queues/quorum/%2F/on-a/status", "", 400, "not a quorum queue", nil},
 		{"GET", "queues/quorum/%2F/none/status", "", 404, "", nil},
-		{"POST", "queues/quorum/replicas/on/warren@b/grow", `{"strategy":"all","vhost_pattern":".*","queue_pattern":".*"}`, 204, "", []string{"grow warren@b"}},
+		{"POST", "queues/quorum/replicas/on/warren@b/grow", `{"strategy":"all","vhost_pattern":".*","queue_pattern":".*"}`, 204, "", []string{"vote warren@b true in 3"}},
 		{"POST", "queues/quorum/replicas/on/warren@d/grow", `{"strategy":"all"}`, 400, "not a cluster member", nil},
 		{"POST", "queues/quorum/replicas/on/warren@b/grow", `{"strategy":"odd"}`, 400, "strategy", nil},
-		{"POST", "queues/quorum/%2F/q/replicas/add", `{"node":"warren@b"}`, 204, "", []string{"grow warren@b"}},
+		{"POST", "queues/quorum/%2F/q/replicas/add", `{"node":"warren@b"}`, 204, "", []string{"vote warren@b true in 3"}},
 		{"POST", "queues/quorum/%2F/q/replicas/add", `{}`, 400, "node", nil},
-		{"DELETE", "queues/quorum/%2F/q/replicas/delete", `{"node":"warren@b"}`, 405, "warren cluster forget", nil},
-		{"DELETE", "queues/quorum/replicas/on/warren@b/shrink", "", 405, "warren cluster forget", nil},
-		{"DELETE", "queues/quorum/replicas/on/warren@a/shrink", "", 405, "warren cluster forget", nil},
+		{"DELETE", "queues/quorum/%2F/q/replicas/delete", `{"node":"warren@b"}`, 202, "", []string{"vote warren@b false in 3"}},
+		{"DELETE", "queues/quorum/replicas/on/warren@b/shrink", "", 202, "", []string{"vote warren@b false in 3"}},
+		{"DELETE", "queues/quorum/replicas/on/warren@a/shrink", "", 202, "", []string{"vote warren@a false in 3"}},
 		{"DELETE", "queues/quorum/replicas/on/warren@d/shrink", "", 202, "", nil},
 		{"PUT", "warren/queues/%2F/q/leader", `{"node":"warren@c"}`, 204, "", []string{"transfer / q warren@c"}},
 		{"PUT", "warren/queues/%2F/q/leader", `{"node":"warren@d"}`, 400, "not a cluster member", nil},
@@ -706,6 +719,13 @@ func TestReplicasOfAQuorumQueue(t *testing.T) {
 		{"DELETE", "warren/cluster/warren@c?force=true", "", 204, "", []string{"forget warren@c true"}},
 		{"DELETE", "warren/cluster/warren@d", "", 404, "", nil},
 		{"DELETE", "warren/cluster/warren@a", "", 400, "ask another", nil},
+		{"POST", "warren/queues/replicas/on/warren@b", `{"vote":true,"strategy":"even"}`, 200, `[]`, nil},
+		{"POST", "warren/queues/replicas/on/warren@b", `{"vote":true,"strategy":"all"}`, 200, `[{"vhost":"/","name":"q","size":3,"result":"ok"}]`, []string{"vote warren@b true in 3"}},
+		{"POST", "warren/queues/replicas/on/warren@b", `{"vote":false,"queue_pattern":"none"}`, 200, `[]`, nil},
+		{"POST", "warren/queues/replicas/on/warren@b", `{"vote":false,"queue_pattern":"^q","vhost_pattern":"/"}`, 200, `"ok"`, []string{"vote warren@b false in 3"}},
+		{"POST", "warren/queues/replicas/on/warren@b", `{"vote":false,"queue_pattern":"("}`, 400, "regular expression", nil},
+		{"POST", "warren/queues/replicas/on/warren@b", `{}`, 400, "vote", nil},
+		{"POST", "warren/queues/replicas/on/warren@d", `{"vote":false}`, 400, "not a cluster member", nil},
 	} {
 		before := len(c.nodes[0].done())
 		status, _, text := first.do(one.method, "/api/"+one.path, one.body)
@@ -718,6 +738,28 @@ func TestReplicasOfAQuorumQueue(t *testing.T) {
 	}
 	if got := c.nodes[1].done(); !slices.Equal(got, []string{"rebalance"}) {
 		t.Error("the second did ", got)
+	}
+	for _, n := range c.nodes { // the third has no vote, the second none yet
+		n.set(func() {
+			n.silent, n.votes = false, errors.New("last_node")
+			n.slots[1].Members, n.slots[1].Wanted, n.slots[1].Voting = []uint64{1}, []uint64{1, 2}, n.number == 1
+		})
+		n.broker.queues[3].Quorum.Members = []string{"warren@a"}
+	}
+	var rows []struct {
+		Node              string `json:"Node Name"`
+		Membership, State string
+	}
+	_, _, text := first.do("GET", "/api/queues/quorum/%2F/q/status", "")
+	if err := json.Unmarshal([]byte(text), &rows); err != nil || len(rows) != 3 || rows[0].Membership != "voter" || rows[1].Membership != "promotable" || rows[2].Membership != "non_voter" {
+		t.Error(text)
+	}
+	failed := `[{"vhost":"/","name":"q","size":1,"result":"error: last_node"}]`
+	if _, _, text := first.do("POST", "/api/warren/queues/replicas/on/warren@a", `{"vote":false}`); strings.TrimSpace(text) != failed {
+		t.Error(text)
+	}
+	if status, _, text := first.do("DELETE", "/api/queues/quorum/replicas/on/warren@a/shrink", ""); status != 503 || !strings.Contains(text, "queue 'q' in vhost '/': error: last_node") {
+		t.Error(status, text)
 	}
 	c.nodes[0].set(func() { c.nodes[0].fault = &Refusal{406, "it is up"} })
 	if status, _, text := first.do("DELETE", "/api/warren/cluster/warren@c", ""); status != 400 || !strings.Contains(text, "it is up") {

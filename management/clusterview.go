@@ -69,6 +69,7 @@ type replicaView struct {
 	Last      uint64 `json:"last,omitempty"`
 	Snapshot  uint64 `json:"snapshot,omitempty"`
 	Digest    string `json:"digest,omitempty"`
+	wanted    bool   // it shall have a vote
 }
 
 // memberReport is what a member tells of itself.
@@ -154,7 +155,8 @@ func (a *API) slotViews(reports map[uint64]memberReport) []slotView {
 				v.Term, v.Leader, v.Leads, v.Members = s.Term, a.memberName(s.Leader), a.memberName(s.Leads), a.memberNames(s.Members)
 			}
 			v.Queues, v.Online = max(v.Queues, s.Queues), append(v.Online, m.Name)
-			v.Replicas = append(v.Replicas, replicaView{m.Name, a.memberName(s.Leader), s.Term, s.Voting, s.Applied, s.Committed, s.Last, s.Snapshot, s.Digest})
+			v.Replicas = append(v.Replicas, replicaView{m.Name, a.memberName(s.Leader), s.Term, s.Voting, s.Applied, s.Committed, s.Last, s.Snapshot, s.Digest,
+				slices.Contains(s.Wanted, m.Number)})
 		}
 	}
 	return slots

@@ -3,7 +3,7 @@ package management
 import (
 	"fmt"
 	"net/http"
-	"regexp"
+	"slices"
 )
 
 // statusRow is a replica of a quorum queue under RabbitMQ's names. What is not known is an empty text.
@@ -50,7 +50,7 @@ func (a *API) quorumStatus(r *request) {
 	if !ok {
 		return
 	}
-	heard := map[string]replicaView{a.Node: {Voting: true}} // a node alone has no slots to show
+	heard := map[string]replicaView{a.Node: {Node: a.Node, Voting: true}} // a node alone has no slots to show
 	for _, s := range a.slotViews(a.memberReports(r)) {
 		if s.Name == q.Quorum.Slot {
 			for _, one := range s.Replicas {
@@ -60,22 +60,34 @@ func (a *API) quorumStatus(r *request) {
 	}
 	rows := []statusRow{}
 	for _, name := range q.Quorum.Members {
-		one, ok := heard[name]
-		if !ok {
+		if one, ok := heard[name]; ok {
+			rows = append(rows, statusOf(one, name == q.Quorum.Leader, "voter"))
+		} else {
 			rows = append(rows, statusRow{name, "noproc", "", "", "", "", "", "", "", ""})
-			continue
 		}
-		row := statusRow{Node: name, State: "follower", Membership: "voter", Last: index(one.Last), Written: index(one.Last), Applied: index(one.Applied),
-			Committed: index(one.Committed), Snapshot: index(one.Snapshot), Term: index(one.Term), Machine: machineVersion}
-		if name == q.Quorum.Leader {
-			row.State = "leader"
+	}
+	for _, m := range a.members() { // who follows has all that those have who vote
+		one, ok := heard[m.Name]
+		switch {
+		case slices.Contains(q.Quorum.Members, m.Name):
+		case !ok:
+			rows = append(rows, statusRow{m.Name, "noproc", "", "", "", "", "", "", "", ""})
+		case one.Voting || one.wanted:
+			rows = append(rows, statusOf(one, false, "promotable"))
+		default:
+			rows = append(rows, statusOf(one, false, "non_voter"))
 		}
-		if !one.Voting {
-			row.Membership = "promotable"
-		}
-		rows = append(rows, row)
 	}
 	a.answer(r, rows)
+}
+
+func statusOf(one replicaView, leads bool, membership string) statusRow {
+	row := statusRow{Node: one.Node, State: "follower", Membership: membership, Last: index(one.Last), Written: index(one.Last), Applied: index(one.Applied),
+		Committed: index(one.Committed), Snapshot: index(one.Snapshot), Term: index(one.Term), Machine: machineVersion}
+	if leads {
+		row.State = "leader"
+	}
+	return row
 }
 
 // hasMember says whether there is such a member, or answers that there is none.
@@ -85,69 +97,6 @@ func (a *API) hasMember(r *request, node string) bool {
 	}
 	a.bad(r.w, fmt.Sprintf("Node %s is not a cluster member", node))
 	return false
-}
-
-// growTo gives a member the replicas that it should have. Every member has one of every slot, so there is nothing to do as a rule.
-func (a *API) growTo(r *request, node string) {
-	if a.Peers != nil {
-		if err := a.Peers.Grow(node); err != nil {
-			a.refuse(r.w, err)
-			return
-		}
-	}
-	r.w.WriteHeader(http.StatusNoContent)
-}
-
-func (a *API) growReplicas(r *request) {
-	body, ok := a.body(r)
-	if !ok || !a.hasMember(r, r.vars["node"]) {
-		return
-	}
-	if s, said := body["strategy"]; said && s != "all" && s != "even" {
-		a.bad(r.w, fmt.Sprintf("Unknown strategy %v: it is all or even", s))
-		return
-	}
-	for _, name := range []string{"vhost_pattern", "queue_pattern"} {
-		if pattern, _ := body[name].(string); pattern != "" {
-			if _, err := regexp.Compile(pattern); err != nil {
-				a.bad(r.w, name+" is no regular expression: "+err.Error())
-				return
-			}
-		}
-	}
-	a.growTo(r, r.vars["node"])
-}
-
-func (a *API) addReplica(r *request) {
-	if _, ok := a.quorumQueue(r); !ok {
-		return
-	}
-	body, ok := a.body(r)
-	var node string
-	if ok && a.texts(r, body, wanted{"node", &node}) && a.hasMember(r, node) {
-		a.growTo(r, node)
-	}
-}
-
-// keepReplicas refuses to take replicas from a member, as RabbitMQ does where a setting forbids it.
-func (a *API) keepReplicas(r *request) {
-	a.fail(r.w, http.StatusMethodNotAllowed, "method_not_allowed", "every member of the cluster has a replica of every quorum queue, and none can be taken from "+
-		"one that stays. A node that is gone for good leaves with 'warren cluster forget NODE', and its replicas with it")
-}
-
-func (a *API) deleteReplica(r *request) {
-	if _, ok := a.quorumQueue(r); ok {
-		a.keepReplicas(r)
-	}
-}
-
-// shrinkReplicas takes its replicas from a node. One that is no member has none, as after it was forgotten.
-func (a *API) shrinkReplicas(r *request) {
-	if _, ok := a.member(r.vars["node"]); ok || r.vars["node"] == a.Node {
-		a.keepReplicas(r)
-		return
-	}
-	r.w.WriteHeader(http.StatusAccepted)
 }
 
 // transferLeader has a member lead the slot of a queue.

@@ -118,6 +118,7 @@ func (a *API) table() []route {
 		on("/queues/quorum/:vhost/:queue/replicas/delete", admin, verbs{}.delete((*API).deleteReplica)),
 		on("/queues/quorum/replicas/on/:node/grow", admin, post((*API).growReplicas)),
 		on("/queues/quorum/replicas/on/:node/shrink", admin, verbs{}.delete((*API).shrinkReplicas)),
+		on("/warren/queues/replicas/on/:node", admin, post((*API).setVotes)),
 		on("/rebalance/queues", admin, post((*API).rebalance)),
 		on("/warren/queues/:vhost/:queue/leader", admin, verbs{}.put((*API).transferLeader)),
 		on("/warren/cluster", monitor, get((*API).clusterStatus)),

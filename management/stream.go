@@ -34,6 +34,7 @@ type StreamQueue struct {
 	Segments        int
 	Readers         int // of this node
 	First, Next     uint64
+	Slot            string // the Name of the Slot in which it lies
 }
 
 // StreamStatus is a stream at one moment.

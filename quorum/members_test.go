@@ -134,7 +134,9 @@ func TestLeavesForEver(t *testing.T) {
 	qs := c.declare(1, noLimits, nil)
 	leader := c.leader(1, 1, 2, 3)
 	rest := others(leader)
-	waitFor(t, func(ctx context.Context) error { return c.nodes[rest[0]].host.RemoveMember(ctx, leader) })
+	for slot := range uint16(testSlots) {
+		waitFor(t, func(ctx context.Context) error { return c.nodes[rest[0]].host.Remove(ctx, shardOf(slot), leader) })
+	}
 	c.kill(leader)
 	p := c.nodes[rest[1]].publisher()
 	p.publish(qs[rest[1]], 10, 10)

@@ -253,23 +253,36 @@ func (h *Host) Place(ctx context.Context, want Replica, caughtUp func() bool) er
 	})
 }
 
-// RemoveMember takes a member out of every slot, for ever. It is called on another one than that.
-func (h *Host) RemoveMember(ctx context.Context, number uint64) error {
+// Remove takes a member out of a shard, for ever. It is called on another one that has a vote.
+func (h *Host) Remove(ctx context.Context, at, number uint64) error {
 	if number == h.o.Node {
 		return errors.New("quorum: a member cannot remove itself")
 	}
-	for _, s := range h.shards() {
-		err := h.change(ctx, s.id, number, func(ctx context.Context, engine *dragonboat.NodeHost, s *shard, m *dragonboat.Membership) (bool, error) {
-			for _, id := range replicasOf(m, number) {
-				return false, h.remove(ctx, engine, s, m, id)
-			}
-			return true, nil
-		})
-		if err != nil {
-			return err
+	return h.change(ctx, at, number, func(ctx context.Context, engine *dragonboat.NodeHost, s *shard, m *dragonboat.Membership) (bool, error) {
+		for _, id := range replicasOf(m, number) {
+			return false, h.remove(ctx, engine, s, m, id)
 		}
+		return true, nil
+	})
+}
+
+// Replicas are those that a shard has, as most of its voters know it. Who has not been added to it is told nothing.
+func (h *Host) Replicas(ctx context.Context, shard uint64) (list []Replica, err error) {
+	engine, err := h.raft()
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	m, err := engine.SyncGetShardMembership(ctx, shard)
+	if err != nil {
+		return nil, fmt.Errorf("who has a replica of shard %d: %w", shard, err)
+	}
+	for id := range m.Nodes {
+		list = append(list, Replica{shard, memberOf(id), id >> 32, true})
+	}
+	for id := range m.NonVotings {
+		list = append(list, Replica{shard, memberOf(id), id >> 32, false})
+	}
+	return list, nil
 }
 
 // replicasOf are the replicas of a member.

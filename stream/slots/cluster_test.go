@@ -344,15 +344,24 @@ func TestJoinMember(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if err := c.nodes[2].raft.AddMember(ctx, 4); err != nil {
-		t.Fatal(err)
+	for _, s := range c.nodes[2].raft.Slots() {
+		index := s.Applied
+		caughtUp := func() bool {
+			i := slices.IndexFunc(n.raft.Slots(), func(x quorum.SlotStatus) bool { return x.Shard == s.Shard })
+			return n.raft.Slots()[i].Applied >= index
+		}
+		if err := c.nodes[2].raft.Place(ctx, quorum.Replica{Shard: s.Shard, Member: 4, Votes: true}, caughtUp); err != nil {
+			t.Fatal(err)
+		}
 	}
 	qs[4] = n.host.NewQueue(3, Config{Name: "s", Limits: noLimits, SegmentBytes: 2000})
 	n.mustConsume(qs[4], 1000, map[string]any{"x-stream-offset": "first"}).wants(got...)
 	until(t, "four members", func() bool { return slices.Equal(qs[4].Members(), []uint64{1, 2, 3, 4}) })
 	c.agree(0)
-	if err := n.raft.RemoveMember(ctx, 1); err != nil {
-		t.Fatal(err)
+	for _, s := range n.raft.Slots() {
+		if err := n.raft.Remove(ctx, s.Shard, 1); err != nil {
+			t.Fatal(err)
+		}
 	}
 	c.stop(1)
 	until(t, "three members", func() bool { return slices.Equal(qs[4].Members(), []uint64{2, 3, 4}) })
@@ -367,7 +376,7 @@ func TestSlotsBeforeStreams(t *testing.T) {
 	t.Parallel()
 	c := noMembers(t)
 	for i := range uint64(3) {
-		if err := c.start(i+1).raft.MakeSlots(1, []uint64{1, 2, 3}); err != nil {
+		if err := c.start(i+1).raft.MakeSlots(1, []uint64{1, 2, 3}, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -379,7 +388,7 @@ func TestSlotsBeforeStreams(t *testing.T) {
 		if n.host.SlotCount() != 0 {
 			t.Fatal("there are slots of streams")
 		}
-		if err := n.raft.MakeSlots(1, []uint64{1, 2, 3}); err != nil {
+		if err := n.raft.MakeSlots(1, []uint64{1, 2, 3}, 0); err != nil {
 			t.Fatal(err)
 		}
 		if err := n.host.MakeSlots(); err != nil {
@@ -394,4 +403,52 @@ func TestSlotsBeforeStreams(t *testing.T) {
 	for i, n := range c.nodes {
 		n.mustConsume(qs[i], 100, map[string]any{"x-stream-offset": "first"}).wants(got...)
 	}
+}
+
+// TestShrinkMember: the member that leads loses its vote, and follows with what it has. It publishes and reads as before, also after
+// another start, and gets its vote back.
+func TestShrinkMember(t *testing.T) {
+	t.Parallel()
+	c := newMembers(t)
+	qs := c.declare(3)
+	first, got := sequence(0, 50)
+	c.nodes[1].spread(qs[1], first...)
+	until(t, "a leader", func() bool { return qs[1].Leader() != 0 && qs[1].Leader() == qs[2].Leader() })
+	leader := qs[1].Leader()
+	other := leader%3 + 1
+	n := c.nodes[leader]
+	k := n.mustConsume(qs[leader], 1000, map[string]any{"x-stream-offset": "first"})
+	k.wants(got...)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	i := slices.IndexFunc(n.raft.Slots(), func(x quorum.SlotStatus) bool { return x.Stream })
+	at := quorum.Replica{Shard: n.raft.Slots()[i].Shard, Member: leader}
+	if err := c.nodes[other].raft.Place(ctx, at, nil); !errors.Is(err, quorum.ErrSpent) {
+		t.Fatal(err)
+	}
+	at.Generation = 1
+	if err := n.raft.Renew(at.Shard, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.nodes[other].raft.Place(ctx, at, nil); err != nil {
+		t.Fatal(err)
+	}
+	if n.publish(qs[leader], "one more") != 1 {
+		t.Fatal("it is not confirmed")
+	}
+	c.agree(0)
+	until(t, "two voters", func() bool { return len(qs[leader].Members()) == 2 && !slices.Contains(qs[leader].Members(), leader) })
+	c.stop(leader)
+	n = c.start(leader)
+	qs[leader] = n.host.NewQueue(3, Config{Name: "s", Limits: noLimits, SegmentBytes: 2000})
+	if n.publish(qs[leader], "and another") != 1 {
+		t.Fatal("it is not confirmed")
+	}
+	c.agree(0)
+	index := c.nodes[other].raft.Slots()[i].Applied
+	at.Votes = true
+	if err := c.nodes[other].raft.Place(ctx, at, func() bool { return n.raft.Slots()[i].Applied >= index }); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "three voters", func() bool { return len(qs[leader].Members()) == 3 })
 }
