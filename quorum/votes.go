@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,7 +36,7 @@ import (
 func replicaID(member, generation uint64) uint64 { return generation<<32 | member }
 
 // memberOf is the member that a replica belongs to.
-func memberOf(replica uint64) uint64 { return replica & maxUint32 }
+func memberOf(replica uint64) uint64 { return replica & math.MaxUint32 }
 
 // FirstVoters are those of the members that slots are made with that have had a vote in a shard from the start: size of them, or
 // all if there are not more, or size is 0. Shards that follow each other have others, so that each member has about as many votes. What it returns is
@@ -62,7 +63,11 @@ const replicaPrefix = "k/replica"
 // writeReplica writes down the generation of this node's replica, and whether anything has come to its log.
 func (h *Host) writeReplica(shard, generation uint64, begun bool) error {
 	var batch storage.Batch
-	batch.Set(keyReplica(shard), append(binary.LittleEndian.AppendUint64(nil, generation), octetOf(begun)))
+	value := append(binary.LittleEndian.AppendUint64(nil, generation), 0)
+	if begun {
+		value[8] = 1
+	}
+	batch.Set(keyReplica(shard), value)
 	return h.o.DB.Commit(&batch, true)
 }
 
