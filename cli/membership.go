@@ -104,6 +104,7 @@ func (r *rooms) openCluster(raft *quorum.Options, meta *broker.Options) error {
 	if r.restoring {
 		raft.Transport = quorum.StandIns()
 	}
+	raft.Led = m.stir
 	meta.Member, meta.NoDefaults = m.identity.Number, meta.NoDefaults || m.identity.Number != 1
 	meta.MembersChanged, meta.SlotsChanged, meta.SoftChanged = m.stir, m.slotsFor, m.tellSoft
 	meta.SlotsWanted, meta.GroupSize = slotsClustered, uint64(r.cfg.QuorumGroupSize)

@@ -166,14 +166,25 @@ func (m *membership) placeReplica(ctx context.Context, s quorum.SlotStatus, want
 		}
 	}
 	index := uint64(0) // that it has caught up with
+	lacks := false     // something that takes as long as it takes
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	err := m.rooms.quorum.Place(ctx, want, func() bool {
 		if index == 0 {
-			_, index = m.applied(m.identity.Number, s.Shard)
+			index = max(1, m.replicaOf(m.identity.Number, s.Shard).Applied)
 		}
-		generation, applied := m.applied(want.Member, s.Shard)
-		return generation == want.Generation && applied >= index
+		r := m.replicaOf(want.Member, s.Shard)
+		if lacks = r.Lacks; lacks {
+			cancel()
+		}
+		return !lacks && r.Generation == want.Generation && r.Applied >= index
 	})
-	if errors.Is(err, quorum.ErrSpent) {
+	switch {
+	case err != nil && lacks: // it is looked at again
+		return nil
+	case errors.Is(err, quorum.ErrOthersTurn): // its keeper hears of it
+		return nil
+	case errors.Is(err, quorum.ErrSpent):
 		done := make(chan error, 1)
 		m.rooms.broker.PutReplica(broker.Replica{Shard: want.Shard, Member: want.Member, Generation: want.Generation + 1}, func(err error) { done <- err })
 		if err = <-done; err == nil {
@@ -193,7 +204,7 @@ func slotName(s quorum.SlotStatus) string {
 
 // spares says why a member must keep its vote: without it there were none, or most of the others were not there, or not up to date.
 func (m *membership) spares(s quorum.SlotStatus, member uint64) error {
-	_, index := m.applied(m.identity.Number, s.Shard)
+	index := max(1, m.replicaOf(m.identity.Number, s.Shard).Applied)
 	rest := slices.DeleteFunc(slices.Clone(s.Members), func(n uint64) bool { return n == member })
 	if len(rest) == 0 {
 		return fmt.Errorf("last_node: nobody else has a vote in slot %s", slotName(s))
@@ -201,7 +212,7 @@ func (m *membership) spares(s quorum.SlotStatus, member uint64) error {
 	for end := time.Now().Add(spareTime); ; time.Sleep(spareTime / 40) {
 		there := 0
 		for _, n := range rest {
-			if _, applied := m.applied(n, s.Shard); m.isUp(n) && applied >= index {
+			if r := m.replicaOf(n, s.Shard); m.isUp(n) && !r.Lacks && r.Applied >= index {
 				there++
 			}
 		}
@@ -215,30 +226,33 @@ func (m *membership) spares(s quorum.SlotStatus, member uint64) error {
 }
 
 // reportedReplica is what a member says of one of its replicas.
-type reportedReplica struct{ Shard, Generation, Applied uint64 }
+type reportedReplica struct {
+	Shard, Generation, Applied uint64
+	Lacks                      bool // something that lies before it
+}
 
 // reportReplicas is the answer to askReplicas.
 func (m *membership) reportReplicas() (list []reportedReplica) {
 	for _, s := range m.rooms.quorum.Slots() {
-		list = append(list, reportedReplica{s.Shard, s.Replica, s.Applied})
+		list = append(list, reportedReplica{s.Shard, s.Replica, s.Applied, s.Lacks})
 	}
 	return list
 }
 
-// applied asks a member how far its replica of a shard is, and which one it is. 0 is also that it does not say.
-func (m *membership) applied(member, shard uint64) (generation, index uint64) {
+// replicaOf asks a member how its replica of a shard is, and which one it is. Applied is 0 if it does not say.
+func (m *membership) replicaOf(member, shard uint64) reportedReplica {
 	var list []reportedReplica
 	if member == m.identity.Number {
 		list = m.reportReplicas()
 	} else if b, err := m.call(member, askReplicas, nil, placeTime/5); err != nil || json.Unmarshal(b, &list) != nil {
-		return 0, 0
+		return reportedReplica{}
 	}
 	for _, r := range list {
 		if r.Shard == shard {
-			return r.Generation, r.Applied
+			return r
 		}
 	}
-	return 0, 0
+	return reportedReplica{}
 }
 
 // Vote implements management.Cluster.

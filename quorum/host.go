@@ -57,6 +57,8 @@ type Options struct {
 	// Transport takes messages to other members, whose addresses are warren-NUMBER:25672. nil reaches nobody. A node that may
 	// become clustered while it runs is given it from the start.
 	Transport config.TransportFactory
+	// Led is told when this node has come to lead a shard. It does not wait; nil: nobody is told.
+	Led func()
 }
 
 // Host has the slots of a node. It costs nothing until there is a quorum queue. Its methods may be called concurrently.

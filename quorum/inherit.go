@@ -35,8 +35,10 @@ func (h *Host) Inherit(ctx context.Context, heard []uint64) (gone []uint64, err 
 	slices.Sort(gone)
 	gone = slices.Compact(gone)
 	for _, n := range gone {
-		if err := h.RemoveMember(ctx, n); err != nil { // what is before that in the log is applied then
-			return nil, err
+		for _, s := range h.shards() {
+			if err := h.Remove(ctx, s.id, n); err != nil { // what is before that in the log is applied then
+				return nil, err
+			}
 		}
 		h.Down(n, 0)
 	}
@@ -98,8 +100,8 @@ func (m *Meta) Inherit(ctx context.Context) (gone []uint64, err error) {
 // membersBut are the others, with a vote or without.
 func membersBut(own uint64, m *dragonboat.Membership) (list []uint64) {
 	for _, part := range []map[uint64]string{m.Nodes, m.NonVotings, m.Witnesses} {
-		for n := range part {
-			if n != own {
+		for id := range part {
+			if n := memberOf(id); n != own {
 				list = append(list, n)
 			}
 		}

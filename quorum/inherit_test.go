@@ -114,7 +114,9 @@ func TestInherits(t *testing.T) {
 		t.Fatal(err)
 	}
 	q4 := joins.host.NewQueue(1, noLimits, nil)
-	waitFor(t, func(ctx context.Context) error { return n.host.AddMember(ctx, 4) })
+	waitFor(t, func(ctx context.Context) error {
+		return c.place(ctx, survivor, Replica{Shard: shardOf(0), Member: 4, Votes: true})
+	})
 	c.agree()
 	got, _ := joins.consume(q4, queue.ConsumerSpec{}).wait(290)
 	if !slices.Equal(got, numbers(11, 300)) {

@@ -68,9 +68,13 @@ func LogEnds(dir string, db *storage.DB, node uint64, meta MetaStore, log *slog.
 	if err != nil {
 		return nil, err
 	}
+	h := Host{o: Options{DB: db}, generations: map[uint64]uint64{}, renewed: map[uint64]*renewed{}}
+	if err := h.readReplicas(); err != nil {
+		return nil, err
+	}
 	slices.SortFunc(replicas, func(a, b raftio.NodeInfo) int { return cmp.Compare(a.ShardID, b.ShardID) })
 	for _, r := range replicas {
-		if r.ReplicaID != node {
+		if r.ReplicaID != replicaID(node, h.generations[r.ShardID]) { // of another one, or one that was removed
 			continue
 		}
 		snapshot, err := files.GetSnapshot(r.ShardID, r.ReplicaID)

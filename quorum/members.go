@@ -40,6 +40,7 @@ type SlotStatus struct {
 	Members []uint64 // that have a vote, ascending
 	Voting  bool     // this node has one
 	Applied uint64   // index of the last entry applied here
+	Lacks   bool     // this node has not all that lies before it: another one may have it
 	Leads   uint64   // the member that carries out what is done once; it follows Leader a moment later
 }
 
@@ -52,9 +53,14 @@ func (l listener) LeaderUpdated(info raftio.LeaderInfo) {
 	if info.ReplicaID != replicaID(l.h.o.Node, l.h.generations[info.ShardID]) { // of one that has another in its place
 		f = nil
 	}
+	node := l.h.o.Node
 	l.h.mu.Unlock()
-	if info.LeaderID = memberOf(info.LeaderID); f != nil {
-		f(info)
+	if info.LeaderID = memberOf(info.LeaderID); f == nil {
+		return
+	}
+	f(info)
+	if info.LeaderID == node && l.h.o.Led != nil {
+		l.h.o.Led()
 	}
 }
 
@@ -309,7 +315,7 @@ func (h *Host) Slots() []SlotStatus {
 		members[shardOf(s.number)] = &list[len(list)-1]
 	}
 	for _, s := range streams {
-		x := SlotStatus{Slot: int(s.number), Stream: true, Shard: s.shard(), Applied: s.machine.Index()}
+		x := SlotStatus{Slot: int(s.number), Stream: true, Shard: s.shard(), Applied: s.machine.Index(), Lacks: !s.machine.Whole()}
 		x.Leader, x.Term = s.raftLeader()
 		x.Leads = x.Leader
 		list = append(list, x)

@@ -39,6 +39,8 @@ type StreamMachine interface {
 	Close() error
 	// Index is the last entry that was applied.
 	Index() uint64
+	// Whole reports whether this node lacks nothing that another one may have.
+	Whole() bool
 
 	// View is the state as it is, for Save. Nothing is applied meanwhile. It may never be saved.
 	View() any

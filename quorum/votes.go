@@ -224,13 +224,16 @@ var (
 	errNever = errors.New("quorum")
 	// ErrSpent is that a replica of this generation was removed. The next one may come.
 	ErrSpent = fmt.Errorf("%w: the replica was removed, and does not come back under its number", errNever)
+	// ErrOthersTurn is that a member does not remove its own replica, which would never hear of it. Another one leads now, or is about
+	// to, and may do it.
+	ErrOthersTurn = fmt.Errorf("%w: who leads now removes the replica", errNever)
 )
 
 // Place has a replica be one that votes, or one that follows. It returns ErrSpent when it has taken a vote, or found it taken:
 // the caller writes down the next generation, the member renews its replica, and that one follows. One that gets a vote must be
 // running, and caughtUp, which is called again and again, says when it has what the log had when it came. Place may be called
 // on any member that has a vote or follows, for one replica of a shard at a time, and again after an error, which is that of ctx or one that
-// does not pass.
+// does not pass. A member that shall lose its own vote has another one lead, and returns ErrOthersTurn.
 func (h *Host) Place(ctx context.Context, want Replica, caughtUp func() bool) error {
 	id := replicaID(want.Member, want.Generation)
 	return h.change(ctx, want.Shard, want.Member, func(ctx context.Context, engine *dragonboat.NodeHost, s *shard, m *dragonboat.Membership) (bool, error) {
@@ -308,7 +311,9 @@ func (h *Host) remove(ctx context.Context, engine *dragonboat.NodeHost, s *shard
 	if votes && len(m.Nodes) == 1 {
 		return fmt.Errorf("%w: the last vote is not taken", errNever)
 	}
-	if leader, _ := s.leader(); !votes || leader != memberOf(id) {
+	if leader, _ := s.leader(); memberOf(id) == h.o.Node && leader != h.o.Node {
+		return ErrOthersTurn
+	} else if !votes || leader != memberOf(id) {
 		return engine.SyncRequestDeleteReplica(ctx, s.id, id, m.ConfigChangeID)
 	}
 	h.mu.Lock()

@@ -224,7 +224,7 @@ func (q *Queue) SkipTo(offset uint64) error {
 // are given again. ErrWhole is of one that lacks nothing, ErrOthers of one while another member may have what is lacking.
 func (q *Queue) GoOn() (uint64, error) {
 	m := q.slot.machine
-	others := len(q.Members()) > 1
+	others := len(q.Members()) > 1 || q.host.mends() // those without a vote have what they have
 	m.mu.Lock()
 	r := m.streams[q.id]
 	broken := r != nil && r.broken != nil

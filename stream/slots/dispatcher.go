@@ -1,10 +1,6 @@
 package slots
 
-import (
-	"sync/atomic"
-
-	"github.com/warrenmq/warren/queue"
-)
+import "github.com/warrenmq/warren/queue"
 
 // dispatcher carries out what the machine asks for, on one goroutine: confirms and answers have one order. It reads nothing
 // from disk and delivers nothing: that is for workers.
@@ -15,15 +11,6 @@ type dispatcher struct {
 	rounds   []*round
 	ranges   []queue.Range
 	grown    []*Queue
-	shut     func() bool           // the first batch of this start shall not be over yet; nil: it may be
-	first    atomic.Pointer[batch] // it waits for open
-}
-
-// open has the first batch be over, which waited: the second one tells the others that this node has what they have.
-func (d *dispatcher) open() {
-	if b := d.first.Swap(nil); b != nil {
-		d.proposer.Finish(b)
-	}
 }
 
 // run works until quit is closed and nothing is left.
@@ -58,9 +45,7 @@ func (d *dispatcher) step() {
 func (d *dispatcher) carryOut(r *round) {
 	var b *batch
 	if r.mine {
-		if b = d.proposer.Claim(r.number); b != nil && b == d.first.Load() {
-			b = nil // everyone has heard
-		}
+		b = d.proposer.Claim(r.number)
 	}
 	for _, q := range r.grown {
 		if q.grown.CompareAndSwap(false, true) {
@@ -85,13 +70,7 @@ func (d *dispatcher) carryOut(r *round) {
 	}
 	if b != nil {
 		d.confirm(b)
-		if r.number != 1 || d.shut == nil || !d.shut() {
-			d.proposer.Finish(b)
-			return
-		}
-		if d.first.Store(b); !d.shut() {
-			d.open()
-		}
+		d.proposer.Finish(b)
 	}
 }
 

@@ -296,6 +296,21 @@ func (m *machine) Index() uint64 {
 	return m.applied
 }
 
+// Whole implements quorum.StreamMachine. What nobody has is not waited for.
+func (m *machine) Whole() bool {
+	if !m.anyBroken.Load() || !m.mends() {
+		return true
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, q := range m.streams {
+		if q.broken != nil && q.verdict != nowhere {
+			return false
+		}
+	}
+	return true
+}
+
 // open opens the log of a stream, and compares it with what the stream's record says.
 func (m *machine) open(q *replica) error {
 	log, report, err := stream.Open(m.fs, q.path, m.logOptions(q))

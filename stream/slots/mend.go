@@ -164,7 +164,7 @@ func (n *mender) from(s *slot, take func(source) error) (verdict, error) {
 	}
 	if whys == nil {
 		whys = []string{"there is no other member"}
-		if len(s.shard.Members()) > 1 { // they are not known yet
+		if m := s.shard.Members(); len(m) > 1 || !slices.Contains(m, s.machine.node) { // they are not known yet
 			v = waiting
 		}
 	}
@@ -253,7 +253,6 @@ func (n *mender) told(s *slot, r *replica, v verdict, why error) (local *Queue) 
 // copyAll copies what is missing at the end of replicas.
 func (n *mender) copyAll() (left bool) {
 	for _, s := range n.host.slots {
-		open := true // nothing is missing that could be had
 		for _, r := range s.machine.wants(func(r *replica) bool { return r.broken != nil || r.local != nil && r.local.isAwaited(true) }) {
 			had := n.host.Counters.Copied.Load()
 			v, why := mended, error(nil)
@@ -268,16 +267,13 @@ func (n *mender) copyAll() (left bool) {
 					return false
 				}
 			}
-			left, open = left || v != mended, open && (v == mended || v == nowhere)
+			left = left || v != mended
 			if local := n.told(s, r, v, why); local != nil {
 				local.copied(v)
 			}
 			if n.quit.Err() != nil {
 				return false
 			}
-		}
-		if open {
-			s.dispatcher.open()
 		}
 	}
 	return left

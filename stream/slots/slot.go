@@ -75,12 +75,6 @@ func (s *slot) start() error {
 		return err
 	}
 	s.started = true
-	s.dispatcher.shut = func() bool {
-		return s.shard.Joined() && s.host.mends() && s.machine.anyBroken.Load() && !slices.Contains(s.shard.Members(), s.machine.node)
-	}
-	if s.shard.Joined() { // by a second batch the others see that the first was applied here, with all that lies before it
-		s.proposer.command(cmdAsk, 0, nil, func(*result, *queue.Wake) { s.proposer.command(cmdBegin, 0, nil, nil) })
-	}
 	s.running.Go(func() { s.proposer.Run(s.quit) })
 	s.running.Go(func() { s.dispatcher.run(s.quit) })
 	s.running.Go(s.keeper)
