@@ -163,3 +163,41 @@ func TestShrinkAndGrow(t *testing.T) {
 	})
 	publishConfirmed(t, pub, "", "q0", "three are left", "")
 }
+
+// TestVotesAsMembersJoin: a node that is alone has a queue and a stream. With two more members each slot has three voters, and nobody
+// has said so: one member may be gone then, with all that was confirmed before on the other two. A fourth one follows.
+func TestVotesAsMembersJoin(t *testing.T) {
+	c := runCluster(t, 1)
+	_, ch := c.list[0].dial()
+	for name, typ := range map[string]string{"q": "quorum", "s": "stream"} {
+		if _, err := ch.QueueDeclare(name, true, false, false, false, amqp091.Table{"x-queue-type": typ}); err != nil {
+			t.Fatal(err)
+		}
+		publishConfirmed(t, ch, "", name, "alone", "")
+	}
+	c.list[0].votersAre(1)
+	for i := 1; i < 4; i++ {
+		c.args, c.dirs, c.list = append(c.args, nil), append(c.dirs, t.TempDir()), append(c.list, nil)
+		c.start(i)
+		c.list[i].votersAre(min(i+1, 3))
+	}
+	if votes := c.list[0].votersAre(3); votes[1] != 9 || votes[4] != 0 {
+		t.Fatalf("%v", votes)
+	}
+	c.list[0].stop()
+	_, ch = c.list[1].dial()
+	publishConfirmed(t, ch, "", "q", "one is gone", "")
+	if err := ch.Qos(10, 0, false); err != nil {
+		t.Fatal(err)
+	}
+	from, err := ch.Consume("q", "", false, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	receive(t, from, "alone")
+	receive(t, from, "one is gone")
+	if from, err = ch.Consume("s", "", false, false, false, false, amqp091.Table{"x-stream-offset": "first"}); err != nil {
+		t.Fatal(err)
+	}
+	receive(t, from, "alone")
+}

@@ -168,7 +168,7 @@ func TestUnknownQueuesGo(t *testing.T) {
 	c := newCluster(t, 1)
 	leader := c.leader(0, 1, 2, 3)
 	rest := others(leader)
-	c.nodes[rest[0]].host.NewQueue(1, noLimits, nil) // which has since died, with its metadata
+	c.nodes[rest[0]].settled(c.nodes[rest[0]].host.NewQueue(1, noLimits, nil)) // which has since died, with its metadata
 	q := c.nodes[rest[1]].host.NewQueue(2, noLimits, nil)
 	p := c.nodes[rest[1]].publisher()
 	p.publish(q, 1, 10)
