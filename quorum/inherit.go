@@ -11,7 +11,7 @@ import (
 )
 
 // ErrNoVote is why a member does not come to lead although all others agree.
-var ErrNoVote = errors.New("this node does not come to lead: one that was only about to become a member has no whole copy, and nothing can be restored from it")
+var ErrNoVote = errors.New("this node does not come to lead: it has no vote in the slot. One that was only about to become a member cannot be restored; in a cluster of more than three try another member")
 
 // Inherit has the shards of this node be its own alone, on a host whose transport is StandIns: all that their logs have is applied,
 // every other member is removed for ever, those included that somebody else has heard of, and what consumers of theirs held
