@@ -69,7 +69,6 @@ func TestSabotage(t *testing.T) {
 		{"differ", "the replicas differ", true, ""},
 		{"skip", "acknowledged what is below", true, "kill"},
 		{"clock", "the replicas differ", true, "clock"},
-		{"image", "on an old copy of its directory", true, "old copy"},
 	} {
 		if s.many && !clustered(warren) {
 			continue
