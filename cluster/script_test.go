@@ -75,10 +75,16 @@ func (s *script) taken(answer taken) (k take) {
 
 func (s *script) write(f frame) {
 	s.t.Helper()
-	head := f.appendHead(nil, len(f.body))
-	if _, err := s.c.Write(append(head, f.body...)); err != nil {
+	if err := s.try(f); err != nil {
 		s.t.Fatal(err)
 	}
+}
+
+// try is write to a node that may have closed the connection.
+func (s *script) try(f frame) error {
+	head := f.appendHead(nil, len(f.body))
+	_, err := s.c.Write(append(head, f.body...))
+	return err
 }
 
 func (s *script) ack(n uint64) {

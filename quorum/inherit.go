@@ -26,7 +26,7 @@ func (h *Host) Inherit(ctx context.Context, heard []uint64) (gone []uint64, err 
 		if err := h.leads(ctx, &s); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
-		known, err := engine.SyncGetShardMembership(ctx, s.id)
+		known, err := insistMembership(ctx, engine, s.id)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
@@ -51,6 +51,23 @@ func (h *Host) Inherit(ctx context.Context, heard []uint64) (gone []uint64, err 
 		}
 	}
 	return gone, nil
+}
+
+// insistMembership is the membership of a shard that this node leads: just after its election the Raft engine may not be ready to say.
+func insistMembership(ctx context.Context, engine *dragonboat.NodeHost, shard uint64) (*dragonboat.Membership, error) {
+	ctx, cancel := context.WithTimeout(ctx, inheritPatience)
+	defer cancel()
+	for {
+		m, err := engine.SyncGetShardMembership(ctx, shard)
+		if err == nil || !dragonboat.IsTempError(err) {
+			return m, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(changePause):
+		}
+	}
 }
 
 // inheritPatience is how long a replica may take to lead when all others agree. One that has no vote never does.
