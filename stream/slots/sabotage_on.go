@@ -6,5 +6,5 @@ import "os"
 
 var (
 	sabotageConfirm = os.Getenv("WARREN_SABOTAGE") == "confirm"
-	sabotageCommit  = os.Getenv("WARREN_SABOTAGE") == "skip"
+	sabotageCommit  = os.Getenv("WARREN_SABOTAGE") == "commit"
 )

@@ -66,7 +66,7 @@ func TestSabotage(t *testing.T) {
 	}{
 		{"confirm", nil}, {"skip", nil},
 		{"confirm", []string{"-type", "quorum"}},
-		{"confirm", []string{"-type", "stream"}}, {"skip", []string{"-type", "stream"}},
+		{"confirm", []string{"-type", "stream"}}, {"commit", []string{"-type", "stream"}},
 		{"confirm", []string{"-power"}}, {"skip", []string{"-power"}},
 		{"nosync", []string{"-power"}}, {"nosyncdir", []string{"-power"}}, {"dropwrite", []string{"-power"}},
 	} {

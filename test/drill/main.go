@@ -22,7 +22,7 @@ func main() {
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "what is random follows from it, but for what the machine does")
 	dir := flag.String("dir", "", "work in this directory and keep it")
 	power := flag.Bool("power", false, "cut the power of a node on a simulated disk instead of killing a process")
-	sabotage := flag.String("sabotage", "", "what is broken on purpose: confirm or skip (built with -tags sabotage); with -power also nosync, nosyncdir or dropwrite")
+	sabotage := flag.String("sabotage", "", "what is broken on purpose: confirm or skip, with streams confirm or commit (built with -tags sabotage); with -power also nosync, nosyncdir or dropwrite")
 	typ := flag.String("type", "classic", "of the queues: classic, quorum or stream (the last two not with -power: the Raft log is on the real disk)")
 	flag.Parse()
 	if err := run(*kills, *seed, *dir, *power, *sabotage, *typ); err != nil {

@@ -61,7 +61,7 @@ func main() {
 }
 
 // sabotages are what can be broken on purpose; sabotage.go of packages quorum, cluster and stream/slots say what they are.
-var sabotages = []string{"confirm", "twice", "forget", "again", "differ", "clock", "skip"}
+var sabotages = []string{"confirm", "twice", "forget", "again", "differ", "clock", "commit"}
 
 // outside builds Warren and runs this program again in a network of its own.
 func outside(ctx context.Context, o options, binary string, nodes int, dir string, failovers int, sabotage string) (good bool, err error) {
