@@ -49,6 +49,9 @@ func (n *node) within(slot uint16, live int64) {
 // TestDiskOfChurn: however much passes through a queue, while an old message stays unacknowledged, the log and the runs stay small,
 // and so they do when the node has been started again.
 func TestDiskOfChurn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it writes hundreds of megabytes")
+	}
 	t.Parallel()
 	n := open(t, t.TempDir())
 	q := n.host.NewQueue(4, noLimits, nil)
@@ -212,6 +215,9 @@ func TestLogStaysForSnapshots(t *testing.T) {
 // TestLogStaysForMembers: a member that was away for less than a snapshot would take gets what it has missed from the log, whoever
 // leads when it comes back; and when it is there the log is cut.
 func TestLogStaysForMembers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it writes hundreds of megabytes")
+	}
 	t.Parallel()
 	c := newCluster(t, 1)
 	qs := c.declare(1, noLimits, nil)
