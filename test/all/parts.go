@@ -93,7 +93,7 @@ func needsCompiler() string {
 // goTest runs go test with one more variable in its environment, prints a line for each package and all that a failed
 // test printed, and counts tests.
 func goTest(ctx context.Context, variable string, args ...string) (outcome, error) {
-	cmd := command(ctx, "go", append([]string{"test", "-json"}, args...)...)
+	cmd := command(ctx, "go", append([]string{"test", "-json", "-timeout=20m"}, args...)...) // a room with many nodes takes its time under the race detector
 	cmd.Env = append(os.Environ(), variable)
 	cmd.Stderr = os.Stderr
 	stdout, err := cmd.StdoutPipe()
