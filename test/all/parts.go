@@ -146,7 +146,7 @@ func drill(ctx context.Context, _ *tree) (outcome, error) {
 
 // faults kills, stops, cuts off, forgets and takes in the nodes of a cluster under load, with disks and clocks at fault, and holds what happened against the same promises.
 func faults(ctx context.Context, _ *tree) (outcome, error) {
-	return goTest(ctx, "WARREN_FAULT_SECONDS=120", "-count=1", "-timeout=30m", "-run", "^TestFaults$", "./test/fault")
+	return goTest(ctx, "WARREN_FAULT_SECONDS=60", "-count=1", "-timeout=30m", "-run", "^TestFaults$", "./test/fault")
 }
 
 // playTranscripts is the test that plays the transcripts. It skips itself in unit, where it is given no broker.
