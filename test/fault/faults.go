@@ -81,7 +81,7 @@ func (f *faults) one(ctx context.Context, rng *rand.Rand) error {
 	of := []faultKind{killOne, killOne, killOne, pauseOne, restartOne}
 	if len(f.members) > 1 {
 		of = []faultKind{killOne, killOne, killLeader, killLeader, killLeader, pauseOne, pauseOne, restartOne, restartAll,
-			isolate, isolate, oneWay, oneWay, oneWay, apart, flap, flap, strand, strand, fullDisk, fullDisk, slowDisk, slowDisk} // the others with -only: see docs/reliability.md
+			isolate, isolate, oneWay, oneWay, oneWay, apart, flap, flap, strand, strand} // the others with -only: see docs/reliability.md
 	}
 	if k := slices.Index(faultNames[:], f.only); k >= 0 {
 		of = []faultKind{faultKind(k)}
