@@ -129,8 +129,12 @@ type SetUserLimits struct {
 // number, which nobody had before, if it is new.
 type PutMember struct{ Member Member }
 
-// DeleteMember removes a member. Its number is never given out again.
-type DeleteMember struct{ Number uint64 }
+// DeleteMember removes a member. Its number is never given out again. It is refused when one of Rest is no member any more: whoever
+// saw that the others can do without it counted on that one.
+type DeleteMember struct {
+	Number uint64
+	Rest   []uint64
+}
 
 // PutSlots says how many slots for quorum queues the cluster has, which members it has been made with, and how many of these
 // have a vote in each slot from the start, 0: all. Only the first one counts.

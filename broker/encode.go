@@ -53,7 +53,7 @@ const (
 // version is the format in which a kind is written.
 func (k kind) version() byte {
 	switch k {
-	case kindPutVHost, kindDeleteExchange, kindPutQueue, kindPutMember, kindPutSlots:
+	case kindPutVHost, kindDeleteExchange, kindPutQueue, kindPutMember, kindDeleteMember, kindPutSlots:
 		return 2
 	}
 	return 1
@@ -362,23 +362,16 @@ func (x *PutMember) code(c *coder) {
 	}
 }
 
-func (x *DeleteMember) code(c *coder) { c.num(&x.Number) }
+func (x *DeleteMember) code(c *coder) {
+	c.num(&x.Number)
+	if c.version >= 2 {
+		c.members(&x.Rest)
+	}
+}
 
 func (x *PutSlots) code(c *coder) {
 	c.num(&x.Count)
-	n := uint64(len(x.Members))
-	c.num(&n)
-	switch {
-	case !c.decoding || n == 0:
-	case n <= uint64(len(c.b)):
-		x.Members = make([]uint64, n)
-	default:
-		c.fail("%d members in what is left of %d octets", n, len(c.b))
-		return
-	}
-	for i := range x.Members {
-		c.num(&x.Members[i])
-	}
+	c.members(&x.Members)
 	if c.version >= 2 {
 		c.num(&x.Size)
 	}
@@ -389,6 +382,23 @@ func (x *PutReplica) code(c *coder) {
 	c.num(&x.Member)
 	c.num((*uint64)(&x.Vote))
 	c.num(&x.Generation)
+}
+
+// members are numbers of members.
+func (c *coder) members(list *[]uint64) {
+	n := uint64(len(*list))
+	c.num(&n)
+	switch {
+	case !c.decoding || n == 0:
+	case n <= uint64(len(c.b)):
+		*list = make([]uint64, n)
+	default:
+		c.fail("%d members in what is left of %d octets", n, len(c.b))
+		return
+	}
+	for i := range *list {
+		c.num(&(*list)[i])
+	}
 }
 
 // coder appends fields to b, or takes them off its front.

@@ -47,7 +47,7 @@ func commands() []Command {
 		ClearGlobalParameter{"n"},
 		SetUserLimits{"u", []byte(`{"max-channels":7}`)},
 		PutMember{Member{3, 1 << 60, "n", "h:1", 1, 2, 7, 1 << 61}},
-		DeleteMember{300},
+		DeleteMember{300, []uint64{1, 301}},
 		PutSlots{6, []uint64{1, 2, 300}, 2},
 		PutReplica{Replica{17, 300, Votes, 5}},
 	}

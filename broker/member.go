@@ -80,9 +80,9 @@ func (b *Broker) PutMember(m Member, done func(number uint64, err error)) {
 	})
 }
 
-// DeleteMember removes a member. done hears whether it existed.
-func (b *Broker) DeleteMember(number uint64, done func(existed bool, err error)) {
-	b.commit(DeleteMember{number}, b.removed(done))
+// DeleteMember removes a member, if those of rest are members still. done hears whether it existed.
+func (b *Broker) DeleteMember(number uint64, rest []uint64, done func(existed bool, err error)) {
+	b.commit(DeleteMember{number, rest}, b.removed(done))
 }
 
 // PutSlots says how many slots for quorum queues there are, and whose. done hears how many that is: what was said first counts.
@@ -121,6 +121,12 @@ func (b *Broker) applyCluster(c Command, r *result) {
 		b.members[m.Number] = m
 		r.number = m.Number
 	case DeleteMember:
+		for _, n := range c.Rest {
+			if _, ok := b.members[n]; !ok {
+				r.refused = amqp.Errorf(amqp.PreconditionFailed, "member %d was forgotten meanwhile; try again", n)
+				return
+			}
+		}
 		_, r.existed = b.members[c.Number]
 		delete(b.members, c.Number)
 	case PutSlots:

@@ -202,7 +202,7 @@ func (n *replica) member(r *rand.Rand) {
 		x := Replica{uint64(16 + r.IntN(2)), uint64(1 + r.IntN(5)), Vote(r.IntN(3)), uint64(r.IntN(3))}
 		n.PutReplica(x, func(error) {})
 	case 0:
-		n.DeleteMember(uint64(r.IntN(6)), func(bool, error) {})
+		n.DeleteMember(uint64(r.IntN(6)), []uint64{1}[r.IntN(2):], func(bool, error) {})
 	case 1:
 		n.PutSlots(uint64(1+r.IntN(8)), []uint64{1, uint64(r.IntN(3))}, func(uint64, error) {})
 	case 2:
@@ -577,7 +577,7 @@ func TestCarriedOut(t *testing.T) {
 	number := uint64(0)
 	a.PutMember(Member{NodeID: 5, Name: "a"}, func(n uint64, _ error) { number = n })
 	expect("member", "members 1", "members 1")
-	a.DeleteMember(number, func(bool, error) {})
+	a.DeleteMember(number, nil, func(bool, error) {})
 	expect("member", "members 0", "members 0")
 	a.PutMember(Member{NodeID: 5, Name: "a"}, func(n uint64, _ error) { number = n })
 	expect("member", "members 1", "members 1")
@@ -612,7 +612,9 @@ func TestCarriedOut(t *testing.T) {
 	expect("not the last vote", "members 2", "members 2")
 	vote(4, Votes)
 	expect("vote of no member", "NOT_FOUND - no member 4")
-	a.DeleteMember(3, func(bool, error) {})
+	a.DeleteMember(3, []uint64{1}, func(_ bool, err error) { heard = append(heard, err.Error()) })
+	expect("one that was counted on is gone", "PRECONDITION_FAILED - member 1 was forgotten meanwhile; try again")
+	a.DeleteMember(3, []uint64{2}, func(bool, error) {})
 	expect("forgotten", "members 1", "members 1")
 	if rs := b.Replicas(); len(rs) != 2 || rs[1].Vote != Votes { // whoever takes its place has to know
 		t.Errorf("%+v", rs)

@@ -114,7 +114,7 @@ func (m *membership) inherit(ctx context.Context, h *heritage) error {
 	}
 	for _, n := range gone {
 		done := make(chan error, 1)
-		b.DeleteMember(n, func(_ bool, err error) { done <- err })
+		b.DeleteMember(n, nil, func(_ bool, err error) { done <- err })
 		if err := <-done; err != nil {
 			return err
 		}
@@ -169,7 +169,7 @@ func (m *membership) spend(last uint64) error {
 			return x.err
 		}
 		removed := make(chan error, 1)
-		m.rooms.broker.DeleteMember(x.number, func(_ bool, err error) { removed <- err })
+		m.rooms.broker.DeleteMember(x.number, nil, func(_ bool, err error) { removed <- err })
 		if err := <-removed; err != nil || x.number >= last {
 			return err
 		}

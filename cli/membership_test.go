@@ -296,6 +296,16 @@ func TestForget(t *testing.T) {
 	if err := m.Forget("n@3", false); err != nil {
 		t.Fatal(err)
 	}
+	until(t, "another one is not forgotten too: it would leave one of two votes", func() error {
+		err := m.Forget("n@2", true)
+		if err == nil {
+			t.Fatal("it was forgotten")
+		}
+		if !strings.Contains(err.Error(), "has 2 votes, of which 1 would be left") {
+			return err
+		}
+		return nil
+	})
 	until(t, "its queue is gone", func() error {
 		ch, err := conn.Channel()
 		if err != nil {

@@ -267,9 +267,18 @@ func (m *membership) look(ctx context.Context) error {
 
 // fit has the members be those who vote on metadata, and nobody else, and decides who votes in the slots.
 func (m *membership) fit(ctx context.Context, members []uint64) error {
-	voters, err := m.meta.Members(ctx)
+	voters, followers, err := m.meta.Members(ctx)
 	if err != nil {
 		return err
+	}
+	for _, n := range slices.Concat(voters, followers) { // first: until they are gone they count for a majority
+		if slices.Contains(members, n) {
+			continue
+		}
+		m.rooms.quorum.Down(n, 0)
+		if err := m.meta.RemoveMember(ctx, n); err != nil {
+			return fmt.Errorf("metadata, former member %d: %w", n, err)
+		}
 	}
 	for _, n := range members {
 		if slices.Contains(voters, n) {
@@ -285,15 +294,6 @@ func (m *membership) fit(ctx context.Context, members []uint64) error {
 	}
 	if err := m.decide(members); err != nil {
 		return err
-	}
-	for _, n := range voters {
-		if slices.Contains(members, n) {
-			continue
-		}
-		m.rooms.quorum.Down(n, 0)
-		if err := m.meta.RemoveMember(ctx, n); err != nil {
-			return fmt.Errorf("metadata, former member %d: %w", n, err)
-		}
 	}
 	if n := m.rooms.broker.DropOrphans(members); n > 0 {
 		m.log.Warn("classic queues of nodes that were forgotten are deleted", "queues", n)
@@ -505,7 +505,7 @@ func (m *membership) Slots() (list []management.Slot) {
 	meta.Applied, _ = m.rooms.broker.Applied()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	if voters, err := m.meta.Members(ctx); err == nil { // without a majority nobody knows for certain
+	if voters, _, err := m.meta.Members(ctx); err == nil { // without a majority nobody knows for certain
 		meta.Members, meta.Voting = voters, slices.Contains(voters, m.identity.Number)
 	}
 	list = append(list, meta)
@@ -541,9 +541,13 @@ func (m *membership) Forget(name string, force bool) error {
 	case m.isUp(n) && !force:
 		return &management.Refusal{Code: 406, Text: fmt.Sprintf("%s is up; stop it first, or force it", name)}
 	}
+	rest, err := m.spared(n)
+	if err != nil {
+		return err
+	}
 	done := make(chan error, 1)
-	m.rooms.broker.DeleteMember(n, func(_ bool, err error) { done <- err })
-	err := <-done
+	m.rooms.broker.DeleteMember(n, rest, func(_ bool, err error) { done <- err })
+	err = <-done
 	m.stir()
 	return err
 }

@@ -65,19 +65,19 @@ func (m *membership) fitSlot(ctx context.Context, s quorum.SlotStatus, members [
 	if err != nil {
 		return err
 	}
+	for _, x := range have { // first: until they are gone they count for a majority
+		if !slices.Contains(members, x.Member) {
+			q.Down(x.Member, 0)
+			if err := q.Remove(ctx, s.Shard, x.Member); err != nil {
+				errs = errors.Join(errs, fmt.Errorf("former member %d: %w", x.Member, err))
+			}
+		}
+	}
 	for _, n := range members {
 		r, decided := replicas[replicaAt{s.Shard, n}]
 		if want := (quorum.Replica{Shard: s.Shard, Member: n, Generation: r.Generation, Votes: r.Vote == broker.Votes}); decided && !slices.Contains(have, want) {
 			if err := m.placeReplica(ctx, s, want); err != nil {
 				errs = errors.Join(errs, fmt.Errorf("%s: %w", m.nodeName(n), err))
-			}
-		}
-	}
-	for _, x := range have {
-		if !slices.Contains(members, x.Member) {
-			q.Down(x.Member, 0)
-			if err := q.Remove(ctx, s.Shard, x.Member); err != nil {
-				errs = errors.Join(errs, fmt.Errorf("former member %d: %w", x.Member, err))
 			}
 		}
 	}
@@ -192,6 +192,56 @@ func (m *membership) placeReplica(ctx context.Context, s quorum.SlotStatus, want
 		}
 	}
 	return err
+}
+
+// spared are the members that are left when one is forgotten, or why it may not be: what votes it and others forgotten before
+// have had must be fewer than half of those of each shard, or there is no majority of it any more, ever.
+func (m *membership) spared(number uint64) (rest []uint64, err error) {
+	for _, x := range m.rooms.broker.Members() {
+		if x.Number != number {
+			rest = append(rest, x.Number)
+		}
+	}
+	ctx, cancel := context.WithTimeout(m.context, changeTime)
+	defer cancel()
+	voters, _, err := m.meta.Members(ctx)
+	if err == nil {
+		err = m.outvotes("metadata", voters, rest, number)
+	}
+	for _, s := range m.rooms.quorum.Slots() {
+		if err != nil {
+			break
+		}
+		var have []quorum.Replica
+		voters = voters[:0]
+		have, err = m.rooms.quorum.Replicas(ctx, s.Shard)
+		for _, x := range have {
+			if x.Votes {
+				voters = append(voters, x.Member)
+			}
+		}
+		if err == nil {
+			err = m.outvotes("slot "+slotName(s), voters, rest, number)
+		}
+	}
+	if err != nil {
+		return nil, &management.Refusal{Code: 406, Text: fmt.Sprintf("%s is not forgotten: %v", m.nodeName(number), err)}
+	}
+	return rest, nil
+}
+
+// outvotes says why a shard cannot do without a voter.
+func (m *membership) outvotes(name string, voters, rest []uint64, number uint64) error {
+	left := 0
+	for _, n := range voters {
+		if slices.Contains(rest, n) {
+			left++
+		}
+	}
+	if !slices.Contains(voters, number) || left > len(voters)/2 {
+		return nil
+	}
+	return fmt.Errorf("%s has %d votes, of which %d would be left: that is no majority. Wait until other members have their votes ('warren cluster status')", name, len(voters), left)
 }
 
 // slotName is the name of a slot.

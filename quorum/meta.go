@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"slices"
 	"time"
 
@@ -174,17 +175,13 @@ func (m *Meta) CaughtUp(ctx context.Context) error {
 	})
 }
 
-// Members lists the numbers of those that vote.
-func (m *Meta) Members(ctx context.Context) (list []uint64, err error) {
+// Members lists the numbers of those that vote, and of those that follow without a vote.
+func (m *Meta) Members(ctx context.Context) (voters, followers []uint64, err error) {
 	members, err := m.membership(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	for n := range members.Nodes {
-		list = append(list, n)
-	}
-	slices.Sort(list)
-	return list, nil
+	return slices.Sorted(maps.Keys(members.Nodes)), slices.Sorted(maps.Keys(members.NonVotings)), nil
 }
 
 func (m *Meta) membership(ctx context.Context) (members *dragonboat.Membership, err error) {

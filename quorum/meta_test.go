@@ -368,7 +368,7 @@ func TestMetaCluster(t *testing.T) {
 	if err := other.meta.RemoveMember(ctx, third.number); err != nil {
 		t.Fatal(err)
 	}
-	if list, err := dead.meta.Members(ctx); err != nil || len(list) != 2 || slices.Contains(list, third.number) {
+	if list, _, err := dead.meta.Members(ctx); err != nil || len(list) != 2 || slices.Contains(list, third.number) {
 		t.Errorf("members %v, %v", list, err)
 	}
 }
