@@ -211,7 +211,7 @@ func TestFullDisk(t *testing.T) {
 		close(confirmed)
 	}()
 	eventually(t, "the journal cannot be written", func() bool { return s.store.Stats().Failing })
-	if on := look(); on&broker.StorageAlarm == 0 || !s.pool.Full() {
+	if on := look(); on&broker.StorageAlarm == 0 || !s.pool.Full(0) {
 		t.Error(on.Names())
 	}
 	// Purges and deletes go on in memory, and their records wait.
@@ -229,7 +229,7 @@ func TestFullDisk(t *testing.T) {
 	}
 	fs.SetSpace(1 << 30)
 	<-confirmed
-	eventually(t, "all is well", func() bool { return look() == 0 && s.ballast.Held() && !s.pool.Full() })
+	eventually(t, "all is well", func() bool { return look() == 0 && s.ballast.Held() && !s.pool.Full(0) })
 	if err := declare("another"); err != nil {
 		t.Error(err)
 	}

@@ -81,7 +81,7 @@ func (p *publication) prepare() *amqp.Error {
 	if limit := int(p.rooms.cfg.MaxMessageSize); limit > 0 && len(m.Body) > limit {
 		return amqp.Errorf(amqp.PreconditionFailed, "message size %d is larger than configured max size %d", len(m.Body), limit)
 	}
-	if p.rooms.pool.Full() {
+	if p.rooms.pool.Full(0) {
 		return amqp.Errorf(amqp.ResourceError, "publishers are blocked: the node has too little memory or disk")
 	}
 	list, err := propertyList(&m.Properties)

@@ -395,6 +395,7 @@ func (q *Classic) confirm(mark storage.Mark, confirms Confirms, numbers []uint64
 	if mark > 0 && q.store.journal.Backlog() > maxUnsynced {
 		q.pool.Block(BlockedByBacklog, true)
 		q.store.journal.Commit(mark)
+		q.store.caughtUp() // which may have been before it was said
 	}
 	if confirms == nil || len(numbers) == 0 {
 		return

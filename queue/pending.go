@@ -83,6 +83,13 @@ func (p *pendingConfirms) settle(synced storage.Mark, w *Wake) {
 	p.mu.Unlock()
 }
 
+// caughtUp has publishers go on that wait for the journal, if it has caught up.
+func (s *Store) caughtUp() {
+	if s.journal.Backlog() < maxUnsynced/2 {
+		s.pool.Block(BlockedByBacklog, false)
+	}
+}
+
 // synced is the journal's report; it runs on the journal's goroutine.
 func (s *Store) synced(mark storage.Mark, err error) {
 	if err != nil {
@@ -99,9 +106,7 @@ func (s *Store) synced(mark storage.Mark, err error) {
 	var w Wake
 	s.confirms.settle(mark, &w)
 	w.Flush()
-	if s.journal.Backlog() < maxUnsynced/2 {
-		s.pool.Block(BlockedByBacklog, false)
-	}
+	s.caughtUp()
 	if s.journal.Size() > s.o.JournalMax {
 		s.wakeFlusher()
 	}

@@ -38,6 +38,7 @@ type Pool struct {
 
 	waiting  atomic.Bool
 	blocked  atomic.Uint32 // bits of Blocked
+	passed   atomic.Uint32 // bits of Blocked that some of those who wait do not mind
 	admitted atomic.Int64  // octets taken since the start
 	noticeAt atomic.Int64  // admitted at which notify is called
 	step     int64
@@ -50,7 +51,7 @@ type Pool struct {
 	next    uint32
 	current *Slab // that small messages are copied into; the pool holds one reference
 	filled  uint32
-	waiters []func()
+	waiters []waiter
 
 	// Poison overwrites slabs when they become free, so that a missing reference is seen. For tests.
 	Poison bool
@@ -163,7 +164,7 @@ func (p *Pool) Release(slab uint32, n int) {
 	p.mu.Lock()
 	p.recycle(s)
 	p.mu.Unlock()
-	if p.waiting.Load() && p.roomy() {
+	if p.waiting.Load() && p.roomy(Blocked(p.passed.Load())) {
 		p.wakeWaiters()
 	}
 }
@@ -227,7 +228,7 @@ const waitingCost = 128
 // Charge counts n octets that lie outside the slabs, but keep memory from them, towards the bound; a negative n ends that.
 func (p *Pool) Charge(n int) {
 	p.inUse.Add(int64(n))
-	if n < 0 && p.waiting.Load() && p.roomy() {
+	if n < 0 && p.waiting.Load() && p.roomy(Blocked(p.passed.Load())) {
 		p.wakeWaiters()
 	}
 }
@@ -259,8 +260,10 @@ func (p *Pool) Free() int64 {
 // Bound is the number of octets given to NewPool.
 func (p *Pool) Bound() int64 { return p.bound }
 
-// Full says that publishers should wait.
-func (p *Pool) Full() bool { return p.inUse.Load() >= p.bound || p.blocked.Load() != 0 }
+// Full says that publishers should wait, for other reasons than those in but.
+func (p *Pool) Full(but Blocked) bool {
+	return p.inUse.Load() >= p.bound || Blocked(p.blocked.Load())&^but != 0
+}
 
 // Blocked is a reason besides memory for publishers to wait.
 type Blocked uint32
@@ -288,13 +291,45 @@ func (p *Pool) Block(why Blocked, on bool) {
 			break
 		}
 	}
-	if !on && p.roomy() {
+	if !on {
 		p.wakeWaiters()
 	}
 }
 
-// roomy says that publishers who wait may go on.
-func (p *Pool) roomy() bool { return p.blocked.Load() == 0 && p.inUse.Load() < p.low }
+// Press is a reason for publishers to wait that many may have at the same time. The zero value with Pool and Why is ready. Each
+// Set(true) belongs to one Set(false); they may come in any order.
+type Press struct {
+	Pool *Pool
+	Why  Blocked
+	n    atomic.Int64
+}
+
+// Set says that one more has the reason, or one fewer.
+func (p *Press) Set(on bool) {
+	if on {
+		p.n.Add(1)
+	} else {
+		p.n.Add(-1)
+	}
+	for { // whoever says it last has looked after that
+		now := p.n.Load() > 0
+		p.Pool.Block(p.Why, now)
+		if (p.n.Load() > 0) == now {
+			return
+		}
+	}
+}
+
+// waiter waits for room, whatever the reasons in but.
+type waiter struct {
+	wake func()
+	but  Blocked
+}
+
+// roomy says that who waits for other reasons than those in but may go on.
+func (p *Pool) roomy(but Blocked) bool {
+	return Blocked(p.blocked.Load())&^but == 0 && p.inUse.Load() < p.low
+}
 
 // Admitted is how many octets of slabs were taken since the start.
 func (p *Pool) Admitted() int64 { return p.admitted.Load() }
@@ -315,28 +350,41 @@ func (p *Pool) admit(n int64) {
 	}
 }
 
-// WaitForRoom calls wake once, from any goroutine and without locks, when there is room again, which may be at once.
-func (p *Pool) WaitForRoom(wake func()) {
+// WaitForRoom calls wake once, from any goroutine and without locks, when there is room again, which may be at once. Reasons in but
+// are not waited for.
+func (p *Pool) WaitForRoom(but Blocked, wake func()) {
 	p.mu.Lock()
-	p.waiters = append(p.waiters, wake)
+	p.waiters = append(p.waiters, waiter{wake, but})
+	p.passed.Or(uint32(but))
 	p.waiting.Store(true)
 	p.mu.Unlock()
 	if p.notify != nil {
 		p.notify() // nothing more is admitted while all wait
 	}
-	if p.roomy() { // it came before we were on the list
-		p.wakeWaiters()
-	}
+	p.wakeWaiters() // it may have come before we were on the list
 }
 
+// wakeWaiters wakes those for whom there is room.
 func (p *Pool) wakeWaiters() {
+	if !p.roomy(Blocked(p.passed.Load())) {
+		return
+	}
+	var woken []waiter
+	passed := Blocked(0)
 	p.mu.Lock()
-	waiters := p.waiters
-	p.waiters = nil
-	p.waiting.Store(false)
+	p.waiters = slices.DeleteFunc(p.waiters, func(w waiter) bool {
+		if p.roomy(w.but) {
+			woken = append(woken, w)
+			return true
+		}
+		passed |= w.but
+		return false
+	})
+	p.passed.Store(uint32(passed))
+	p.waiting.Store(len(p.waiters) > 0)
 	p.mu.Unlock()
-	for _, wake := range waiters {
-		wake()
+	for _, w := range woken {
+		w.wake()
 	}
 }
 

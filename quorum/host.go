@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lni/dragonboat/v4"
@@ -72,7 +71,7 @@ type Options struct {
 type Host struct {
 	o       Options
 	boot    uint64
-	pressed atomic.Int32 // slots with too much on its way
+	pressed queue.Press // has a reason for each slot with too much on its way
 
 	building sync.Mutex // held while the engine or replicas are started; taken before mu
 
@@ -110,7 +109,7 @@ func Open(o Options) (*Host, error) {
 	if o.Transport == nil {
 		o.Transport = alone{}
 	}
-	h := &Host{o: o, complete: !o.Clustered, downs: map[uint64]uint64{}, generations: map[uint64]uint64{}, renewed: map[uint64]*renewed{}, listeners: map[uint64]func(raftio.LeaderInfo){}}
+	h := &Host{o: o, pressed: queue.Press{Pool: o.Pool, Why: queue.BlockedBySlots}, complete: !o.Clustered, downs: map[uint64]uint64{}, generations: map[uint64]uint64{}, renewed: map[uint64]*renewed{}, listeners: map[uint64]func(raftio.LeaderInfo){}}
 	slots, err := h.number(keySlots)
 	if err != nil {
 		return nil, err
@@ -178,25 +177,12 @@ func (h *Host) make(n int) {
 		m.fs, m.dir = h.o.FS, filepath.Join(h.o.Dir, fmt.Sprintf("slot-%d", i))
 		m.db, m.pool, m.log, m.node, m.boot = h.o.DB, h.o.Pool, h.o.Log, h.o.Node, h.boot
 		m.retry = cmp.Or(h.o.LetterRetry, retryLetters)
-		s := newSlot(m, h.o.Clock, h.press)
+		s := newSlot(m, h.o.Clock, h.pressed.Set)
 		s.downs = h.whoIsDown
 		s.dispatcher.leads = func() { h.configure(s) }
 		s.clustered(h.o.Clustered)
 		h.listeners[shardOf(s.number)] = s.leaderUpdated
 		h.slots = append(h.slots, s)
-	}
-}
-
-// press is told that a slot has too much on its way, or no longer.
-func (h *Host) press(on bool) {
-	if on {
-		h.pressed.Add(1)
-		h.o.Pool.Block(queue.BlockedBySlots, true)
-	} else if h.pressed.Add(-1) == 0 {
-		h.o.Pool.Block(queue.BlockedBySlots, false)
-		if h.pressed.Load() > 0 { // another came in between
-			h.o.Pool.Block(queue.BlockedBySlots, true)
-		}
 	}
 }
 

@@ -134,16 +134,16 @@ func TestPublishersRest(t *testing.T) {
 	f.shut.Store(true)
 	p := n.publisher()
 	for range 16 {
-		if n.pool.Full() {
+		if n.pool.Full(0) {
 			t.Fatal("too early")
 		}
 		p.publish(q, 1, 1<<20)
 	}
-	if !n.pool.Full() {
+	if !n.pool.Full(0) {
 		t.Fatal("publishers do not rest")
 	}
 	roomy := make(chan struct{})
-	n.pool.WaitForRoom(func() { close(roomy) })
+	n.pool.WaitForRoom(0, func() { close(roomy) })
 	f.shut.Store(false)
 	select {
 	case <-roomy:

@@ -94,8 +94,8 @@ func Applied(o Outcome) (value uint64, ok bool) { return o.GetResult().Value, o.
 // Identity is the number of this node, and how many times it has started: what tells its proposals from all others.
 func (h *Host) Identity() (node, boot uint64) { return h.o.Node, h.boot }
 
-// PressStreams has publishers rest, or go on, because of streams. Every true is followed by one false.
-func (h *Host) PressStreams(on bool) { h.press(on) }
+// PressStreams has publishers rest, or go on, because of streams: see queue.Press.
+func (h *Host) PressStreams(on bool) { h.pressed.Set(on) }
 
 // StreamShard is shard number number of streams, of which there are 12 at the most. Nothing happens before Start.
 func (h *Host) StreamShard(number uint16, m StreamMachine) *StreamShard {

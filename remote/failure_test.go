@@ -229,7 +229,7 @@ func TestPressure(t *testing.T) {
 		n.relay.set(func() { n.relay.stalled = [2]bool{true, true} })
 	}
 	sent, pressed := 0, false
-	for ; !away.pool.Full(); sent++ {
+	for ; !away.pool.Full(0); sent++ {
 		pressed = p.publish(1) || pressed
 	}
 	if most := (maxBacklog + 4<<20) / p.size; sent > most || !pressed {
@@ -242,7 +242,7 @@ func TestPressure(t *testing.T) {
 	acked, _ := p.settled()
 	same(t, "confirmed", acked, numbers(1, uint64(sent)))
 	room := make(chan bool, 1)
-	away.pool.WaitForRoom(func() { room <- true })
+	away.pool.WaitForRoom(0, func() { room <- true })
 	within(t, "room", room)
 	away.drained()
 }
@@ -253,15 +253,32 @@ func TestHomeFull(t *testing.T) {
 	p := away.publisher(q, 1)
 	home.pool.Block(queue.BlockedByAlarm, true)
 	p.publish(1)
-	eventually(t, "publishers to rest", away.pool.Full)
+	eventually(t, "publishers to rest", func() bool { return away.pool.Full(0) })
 	home.pool.Block(queue.BlockedByAlarm, false)
-	eventually(t, "publishers to go on", func() bool { return !away.pool.Full() })
+	eventually(t, "publishers to go on", func() bool { return !away.pool.Full(0) })
 	home.pool.Block(queue.BlockedByAlarm, true)
 	p.publish(1)
-	eventually(t, "publishers to rest", away.pool.Full)
+	eventually(t, "publishers to rest", func() bool { return away.pool.Full(0) })
 	home.stop()
-	eventually(t, "publishers to go on", func() bool { return !away.pool.Full() })
+	eventually(t, "publishers to go on", func() bool { return !away.pool.Full(0) })
 	p.settled()
+}
+
+// TestHomesFull: two nodes without room, which publish to each other, do not wait for each other once they have room.
+func TestHomesFull(t *testing.T) {
+	one, two, _, q := pair(t)
+	two.classic(9, noLimits)
+	to, back := two.publisher(q, 1), one.publisher(one.host.NewQueue(two.id, ID{0, 9}), 2)
+	one.pool.Block(queue.BlockedByAlarm, true)
+	to.publish(1)
+	eventually(t, "publishers of two to rest", func() bool { return two.pool.Full(0) })
+	back.publish(1)
+	back.settled()
+	one.pool.Block(queue.BlockedByAlarm, false)
+	for _, n := range []*node{one, two} {
+		eventually(t, "publishers to go on", func() bool { return !n.pool.Full(0) })
+	}
+	to.settled()
 }
 
 // TestBroken: what cannot be read is reported, and ends what there was; a link made anew works.

@@ -325,7 +325,7 @@ func (h *home) publish(s *session, id ID, r *reader, w *queue.Wake) {
 	if b.Pressed {
 		s.write(func(dst []byte) []byte { return appendID(append(dst, byte(repPressed)), id) })
 	}
-	if h.pool.Full() {
+	if h.pool.Full(queue.BlockedByLinks) {
 		s.crowd()
 	}
 	if cap(ms) > keepItems {
@@ -333,7 +333,8 @@ func (h *home) publish(s *session, id ID, r *reader, w *queue.Wake) {
 	}
 }
 
-// crowd has the peer's publishers wait until there is room here.
+// crowd has the peer's publishers wait until there is room here. What this node waits for at others is no reason: two that wait for
+// each other would do so for ever.
 func (s *session) crowd() {
 	h := s.home
 	h.mu.Lock()
@@ -346,7 +347,7 @@ func (s *session) crowd() {
 	if was {
 		return
 	}
-	h.pool.WaitForRoom(func() {
+	h.pool.WaitForRoom(queue.BlockedByLinks, func() {
 		h.mu.Lock()
 		s.crowded = false
 		s.put(func(dst []byte) []byte { return append(dst, byte(repFull), 0) })

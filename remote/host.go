@@ -60,7 +60,7 @@ type Host struct {
 	undoing sync.WaitGroup // goroutines that end consumers whose session ended before they had come
 	dropped atomic.Uint64
 	serving atomic.Bool
-	pressed atomic.Int32 // peers for which too much waits
+	pressed queue.Press // has a reason for each peer for which too much waits
 
 	mu    sync.Mutex // guards what follows; a leaf
 	peers map[cluster.NodeID]*peer
@@ -88,7 +88,7 @@ type Counters struct {
 
 // Open makes a host that knows no node yet.
 func Open(o Options) *Host {
-	h := &Host{o: o, peers: map[cluster.NodeID]*peer{}}
+	h := &Host{o: o, pressed: queue.Press{Pool: o.Pool, Why: queue.BlockedByLinks}, peers: map[cluster.NodeID]*peer{}}
 	h.soft.items = map[string]*softItem{}
 	return h
 }
@@ -269,19 +269,7 @@ func (p *peer) press() {
 			return
 		}
 		if p.pressing.CompareAndSwap(on, want) {
-			p.host.press(want)
-		}
-	}
-}
-
-func (h *Host) press(on bool) {
-	if on {
-		h.pressed.Add(1)
-		h.o.Pool.Block(queue.BlockedByLinks, true)
-	} else if h.pressed.Add(-1) == 0 {
-		h.o.Pool.Block(queue.BlockedByLinks, false)
-		if h.pressed.Load() > 0 { // another came in between
-			h.o.Pool.Block(queue.BlockedByLinks, true)
+			p.host.pressed.Set(want)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func (c *conn) mustPark(ch *channel, f *amqp.Frame) bool {
 	}
 	if !c.wanting {
 		c.wanting = true
-		c.server.pool.WaitForRoom(func() { c.post(c.roomCame) })
+		c.server.pool.WaitForRoom(0, func() { c.post(c.roomCame) })
 	}
 	return true
 }

@@ -223,7 +223,7 @@ func (s *Server) Shutdown(ctx context.Context) {
 // full reports whether publishes of c must wait for room. A connection that holds unacknowledged deliveries may go a
 // little further, so that nobody waits for what only he can release.
 func (s *Server) full(c *conn) bool {
-	return s.alarmed() || s.pool.Full() && (!c.holdsDeliveries() || s.pool.InUse() >= s.pool.Bound()+s.pool.Bound()/8)
+	return s.alarmed() || s.pool.Full(0) && (!c.holdsDeliveries() || s.pool.InUse() >= s.pool.Bound()+s.pool.Bound()/8)
 }
 
 // holdsDeliveries reports whether a channel has unacknowledged deliveries. It looks once per batch.

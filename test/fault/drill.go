@@ -25,7 +25,7 @@ type options struct {
 	seed     uint64
 	duration time.Duration
 	verbose  bool
-	only     string // kind of fault
+	only     string // kinds of faults
 }
 
 // result is what a drill found.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -39,7 +40,7 @@ type faults struct {
 	h        *history
 	classics *classics
 	seed     uint64 // of the round
-	only     string // the one kind of fault there is, by its name; empty: all
+	only     string // the kinds of faults that there are, by their names; empty: all
 	say      func(string, ...any)
 }
 
@@ -81,10 +82,13 @@ func (f *faults) one(ctx context.Context, rng *rand.Rand) error {
 	of := []faultKind{killOne, killOne, killOne, pauseOne, restartOne}
 	if len(f.members) > 1 {
 		of = []faultKind{killOne, killOne, killLeader, killLeader, killLeader, pauseOne, pauseOne, restartOne, restartAll,
-			isolate, isolate, oneWay, oneWay, oneWay, apart, flap, flap, strand, strand} // the others with -only: see docs/reliability.md
+			isolate, isolate, oneWay, oneWay, oneWay, apart, flap, flap, strand, strand, rejoin, rejoin, oldCopy} // the others with -only: see docs/reliability.md
 	}
-	if k := slices.Index(faultNames[:], f.only); k >= 0 {
-		of = []faultKind{faultKind(k)}
+	if f.only != "" {
+		of = of[:0]
+		for _, name := range strings.Split(f.only, ",") {
+			of = append(of, faultKind(slices.Index(faultNames[:], name)))
+		}
 	}
 	// All that is random is asked for first, so that what follows is the same whatever happens.
 	what, i, j := of[rng.IntN(len(of))], rng.IntN(len(f.members)), rng.IntN(len(f.members))

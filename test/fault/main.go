@@ -34,7 +34,7 @@ func main() {
 	flag.DurationVar(&o.duration, "duration", time.Minute, "how long there are faults")
 	flag.Uint64Var(&o.seed, "seed", uint64(time.Now().UnixNano()), "what is random follows from it, but for what the machine does")
 	flag.BoolVar(&o.verbose, "v", false, "tell of each fault")
-	flag.StringVar(&o.only, "only", "", fmt.Sprintf("one kind of fault instead of all: %s", strings.Join(faultNames[:], ", ")))
+	flag.StringVar(&o.only, "only", "", fmt.Sprintf("these kinds of faults instead of all, with commas between them: %s", strings.Join(faultNames[:], ", ")))
 	nodes := flag.Int("nodes", 0, "how many nodes; 0: 3 if Warren can, otherwise 1")
 	dir := flag.String("dir", "", "work in this directory and keep it")
 	failovers := flag.Int("failover", 0, "instead, kill the leader of a queue so many times and measure")
@@ -80,8 +80,10 @@ func outside(ctx context.Context, o options, binary string, nodes int, dir strin
 	if sabotage != "" && !slices.Contains(sabotages, sabotage) {
 		return false, fmt.Errorf("-sabotage %s: there are %v", sabotage, sabotages)
 	}
-	if o.only != "" && !slices.Contains(faultNames[:], o.only) {
-		return false, fmt.Errorf("-only %s: there are %s", o.only, strings.Join(faultNames[:], ", "))
+	for _, name := range strings.Split(o.only, ",") {
+		if o.only != "" && !slices.Contains(faultNames[:], name) {
+			return false, fmt.Errorf("-only %s: there are %s", name, strings.Join(faultNames[:], ", "))
+		}
 	}
 	if binary == "" {
 		binary = filepath.Join(dir, "warren")
