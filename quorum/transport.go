@@ -197,13 +197,12 @@ func (k *carrier) over(c net.Conn) {
 	k.work.Done()
 }
 
-// GetConnection makes a connection for messages.
+// GetConnection is a line for messages.
 func (k *carrier) GetConnection(ctx context.Context, target string) (raftio.IConnection, error) {
-	s, err := k.dial(ctx, target, PurposeMessages, messagesPatience)
-	if err != nil {
-		return nil, err
+	if !k.Validate(target) {
+		return nil, fmt.Errorf("quorum: %q is no member's address", target)
 	}
-	return s, nil
+	return &line{k: k, ctx: ctx, target: target}, nil
 }
 
 // GetSnapshotConnection makes a connection for a snapshot.

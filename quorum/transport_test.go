@@ -115,9 +115,6 @@ func TestTransportCarries(t *testing.T) {
 		}
 	}
 	c.Close()
-	if err := c.SendMessageBatch(messagesOf(nil)); err == nil {
-		t.Error("sent after Close")
-	}
 	s, err := one.GetSnapshotConnection(t.Context(), address(2))
 	if err != nil {
 		t.Fatal(err)
@@ -285,9 +282,9 @@ func TestTransportAsks(t *testing.T) {
 // Close ends all connections and what reads them, in either direction; afterwards none is let in or made.
 func TestTransportClose(t *testing.T) {
 	one, two := carriers(t, func(raftpb.MessageBatch) {}, nil)
-	var conns []raftio.IConnection
+	var conns []*sender
 	for range 5 {
-		c, err := one.GetConnection(t.Context(), address(2))
+		c, err := one.dial(t.Context(), address(2), PurposeMessages, time.Minute)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -295,7 +292,7 @@ func TestTransportClose(t *testing.T) {
 	}
 	two.Close()
 	for _, c := range conns {
-		<-c.(*sender).ended
+		<-c.ended
 		if err := c.SendMessageBatch(messagesOf(nil)); err == nil {
 			t.Error("sent")
 		}
@@ -307,7 +304,7 @@ func TestTransportClose(t *testing.T) {
 		t.Error(err)
 	}
 	one.Close()
-	if _, err := one.GetConnection(t.Context(), address(2)); err != errStopped {
+	if _, err := one.dial(t.Context(), address(2), PurposeMessages, time.Minute); err != errStopped {
 		t.Error(err)
 	}
 	if len(one.conns)+len(two.conns) != 0 {
