@@ -202,7 +202,7 @@ func (m *membership) spared(number uint64) (rest []uint64, err error) {
 			rest = append(rest, x.Number)
 		}
 	}
-	ctx, cancel := context.WithTimeout(m.context, changeTime)
+	ctx, cancel := context.WithTimeout(m.context, placeTime)
 	defer cancel()
 	voters, _, err := m.meta.Members(ctx)
 	if err == nil {

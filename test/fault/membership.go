@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -25,9 +26,14 @@ const (
 // data is what a member's directory is called; that of the one with a disk of its own is on it.
 func (m *member) data() string { return m.process.DataDir() }
 
-// forget removes a member that is down, by asking another one until it does.
-func (f *faults) forget(ctx context.Context, m, by *member) error {
-	err := eventually(ctx, patience, func() error {
+// forgetFor is how long a member that is down is asked to be forgotten. Without it there may be no majority of a slot, as others have
+// no vote there yet: then it is needed, and must come back.
+const forgetFor = 20 * time.Second
+
+// forget removes a member that is down, by asking another one until it does, or has refused for long.
+func (f *faults) forget(ctx context.Context, m, by *member) (refused bool, err error) {
+	until := time.Now().Add(forgetFor)
+	err = eventually(ctx, patience, func() error {
 		r, err := http.NewRequest("DELETE", fmt.Sprintf("http://%s:%d/api/warren/cluster/%s", host(by.number), portHTTP, m.name()), nil)
 		if err != nil {
 			return err
@@ -37,25 +43,35 @@ func (f *faults) forget(ctx context.Context, m, by *member) error {
 		if err != nil {
 			return err
 		}
-		a.Body.Close()
-		if a.StatusCode != http.StatusNoContent && a.StatusCode != http.StatusNotFound { // or by an attempt without an answer
-			return errors.New(a.Status)
+		defer a.Body.Close()
+		why, _ := io.ReadAll(a.Body)
+		switch {
+		case a.StatusCode == http.StatusNoContent, a.StatusCode == http.StatusNotFound: // or by an attempt without an answer
+			return nil
+		case a.StatusCode == http.StatusBadRequest && time.Now().After(until):
+			f.say("node %d does not forget node %d: %s", by.number, m.number, why)
+			refused = true
+			return nil
 		}
-		return nil
+		return fmt.Errorf("%s: %s", a.Status, why)
 	})
 	if err != nil {
-		return fmt.Errorf("node %d does not forget node %d: %w", by.number, m.number, err)
+		return false, fmt.Errorf("node %d does not forget node %d: %w", by.number, m.number, err)
 	}
-	return nil
+	return refused, nil
 }
 
 // rejoin forgets a member that is down, and has it join with an empty directory, under its name. Its classic queue is made again.
 func (f *faults) rejoin(ctx context.Context, m, by *member) error {
 	ctx = context.WithoutCancel(ctx) // it must be whole at the end
-	f.classics.lost(m.number - 1)
-	if err := f.forget(ctx, m, by); err != nil {
+	refused, err := f.forget(ctx, m, by)
+	if err != nil {
 		return err
 	}
+	if refused {
+		return m.start()
+	}
+	f.classics.lost(m.number - 1)
 	entries, err := os.ReadDir(m.data())
 	if err != nil {
 		return err
