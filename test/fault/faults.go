@@ -82,7 +82,7 @@ func (f *faults) one(ctx context.Context, rng *rand.Rand) error {
 	of := []faultKind{killOne, killOne, killOne, pauseOne, restartOne}
 	if len(f.members) > 1 {
 		of = []faultKind{killOne, killOne, killLeader, killLeader, killLeader, pauseOne, pauseOne, restartOne, restartAll,
-			isolate, isolate, oneWay, oneWay, oneWay, apart, flap, flap, strand, strand, rejoin, rejoin, oldCopy} // the others with -only: see docs/reliability.md
+			isolate, isolate, oneWay, oneWay, oneWay, apart, flap, flap, strand, strand, rejoin, rejoin, rejoin, oldCopy} // the others with -only: see docs/reliability.md
 	}
 	if f.only != "" {
 		of = of[:0]
@@ -134,11 +134,16 @@ func (f *faults) one(ctx context.Context, rng *rand.Rand) error {
 		wait(ctx, length)
 		return m.start()
 	case rejoin:
+		release, ok := f.hold(m)
+		if !ok {
+			return nil
+		}
 		say("node %d, by node %d", m.number, by.number)
 		if err := m.kill(); err != nil {
+			release()
 			return fmt.Errorf("node %d: %w", m.number, err)
 		}
-		return f.rejoin(ctx, m, by)
+		return f.rejoin(ctx, m, by, release)
 	case oldCopy:
 		say("node %d, %v old, then anew: %v", m.number, length, pace%2 == 0)
 		return f.old(ctx, m, by, length, pace%2 == 0)
@@ -242,6 +247,27 @@ func (f *faults) one(ctx context.Context, rng *rand.Rand) error {
 		wait(ctx, between(beat, 20*time.Millisecond, 500*time.Millisecond))
 	}
 	return nil
+}
+
+// hold keeps processes but one running, until release: nobody forgets a member while another one is down. ok is false where one is.
+func (f *faults) hold(but *member) (release func(), ok bool) {
+	var held []*member
+	release = func() {
+		for _, m := range held {
+			m.busy.Unlock()
+		}
+	}
+	for _, m := range f.members {
+		if m == but {
+			continue
+		}
+		if !m.busy.TryLock() {
+			release()
+			return nil, false
+		}
+		held = append(held, m)
+	}
+	return release, true
 }
 
 // during cuts, does something and heals.

@@ -62,9 +62,11 @@ func (f *faults) forget(ctx context.Context, m, by *member) (refused bool, err e
 }
 
 // rejoin forgets a member that is down, and has it join with an empty directory, under its name. Its classic queue is made again.
-func (f *faults) rejoin(ctx context.Context, m, by *member) error {
+// The others, which were held, are released when it is forgotten.
+func (f *faults) rejoin(ctx context.Context, m, by *member, release func()) error {
 	ctx = context.WithoutCancel(ctx) // it must be whole at the end
 	refused, err := f.forget(ctx, m, by)
+	release()
 	if err != nil {
 		return err
 	}
@@ -152,7 +154,9 @@ func (f *faults) old(ctx context.Context, m, by *member, length time.Duration, a
 		return err
 	}
 	if anew {
-		return f.rejoin(ctx, m, by)
+		if release, ok := f.hold(m); ok {
+			return f.rejoin(ctx, m, by, release)
+		}
 	}
 	return m.start() // the directory that it had last
 }
