@@ -49,8 +49,8 @@ func (c *checker) found(seq Seq, size uint32, expiry Time, place string) {
 }
 
 func (c *checker) passed(f *flight, place string) {
-	lv := &c.s.levels[f.seq.Level()]
-	c.expect(f.seq.place() <= lv.after, "%d/%d is %s but lies behind the cursor %d", f.seq.Level(), f.seq.place(), place, lv.after)
+	after := c.s.Cursor(f.seq.Level()).place()
+	c.expect(f.seq.place() <= after, "%d/%d is %s but lies behind the cursor %d", f.seq.Level(), f.seq.place(), place, after)
 }
 
 // ready looks at the messages that are ready.
@@ -59,8 +59,7 @@ func (c *checker) ready() {
 		c.passed(f, "returned")
 		c.found(f.seq, f.size, f.expiry, "returned")
 	}
-	for i := range c.s.levels {
-		lv := &c.s.levels[i]
+	for i, lv := range c.s.levels.All() {
 		busy := c.s.busy[i>>6]>>(i&63)&1 == 1
 		c.expect(busy == (lv.stored > 0 || len(lv.returned) > 0), "level %d: marked busy is %v", i, busy)
 		c.expect(lv.after < lv.next, "level %d: cursor %d, next place %d", i, lv.after, lv.next)

@@ -28,7 +28,7 @@ func (s *State) checkout(fx *Effects) {
 			break
 		}
 		n := 1
-		if c.next == c && c.gate == nil && s.expiring == 0 && from != fromReturns && len(s.levels[from].returned) == 0 {
+		if c.next == c && c.gate == nil && s.expiring == 0 && from != fromReturns && len(s.levels.Has(from).returned) == 0 {
 			n = s.runStored(c, from, fx)
 		} else {
 			s.pop(from, &f)
@@ -69,7 +69,7 @@ func (s *State) returned(from int) (f *flight, missing *Seq) {
 		_, f = s.returns.First()
 		return f, &s.missing
 	}
-	lv := &s.levels[from]
+	lv := s.levels.Has(from)
 	if len(lv.returned) == 0 {
 		return nil, nil
 	}
@@ -97,7 +97,7 @@ func (s *State) head(from int) (f flight, ok bool) {
 	if from == fromReturns {
 		return f, false
 	}
-	lv := &s.levels[from]
+	lv := s.levels.Has(from)
 	if lv.stored == 0 || lv.cold {
 		return f, false
 	}
@@ -127,7 +127,7 @@ func (s *State) pop(from int, f *flight) {
 		s.returns.Remove(key)
 		return
 	}
-	lv := &s.levels[from]
+	lv := s.levels.Has(from)
 	if len(lv.returned) > 0 {
 		lv.pull()
 	} else {

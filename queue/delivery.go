@@ -25,7 +25,7 @@ func (s *State) direct(batch []Message, i, end int, fx *Effects) int {
 func (s *State) run(c *consumer, batch []Message, i, end int, fx *Effects) {
 	n := end - i
 	fx.Deliver = slices.Grow(fx.Deliver, n)
-	lv, number := &s.levels[0], uint8(0)
+	lv, number := s.levels.Has(0), uint8(0) // of a queue that has one
 	var octets, again uint64
 	for ; i < end; i++ {
 		m := &batch[i]
@@ -66,7 +66,7 @@ func (s *State) run(c *consumer, batch []Message, i, end int, fx *Effects) {
 // and the budget allows, and returns how many that were. The level is the highest one that has any, its head is known,
 // and nothing expires, so that nothing else can come in between.
 func (s *State) runStored(c *consumer, i int, fx *Effects) (n int) {
-	lv := &s.levels[i]
+	lv := s.levels.Has(i)
 	m, number, below := lv.head, uint8(i), seqOf(uint8(i), lv.again)
 	most := int(min(lv.stored, uint64(min(c.capacity(), s.budget))))
 	fx.Deliver = slices.Grow(fx.Deliver, most)
@@ -216,7 +216,7 @@ func (s *State) requeue(f *flight) {
 		return
 	}
 	i := f.seq.Level()
-	s.levels[i].push(*f)
+	s.levels.Has(int(i)).push(*f)
 	s.busy[i>>6] |= 1 << (i & 63)
 }
 

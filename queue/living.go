@@ -27,11 +27,11 @@ func (s *State) living(dst Living, leaving []SeqRange) Living {
 			dst = append(dst, r)
 		}
 	}
-	for i := range s.levels {
+	for i, lv := range s.levels.All() {
 		for ; len(list) > 0 && int(list[0].seq.Level()) == i; list = list[1:] {
 			add(SeqRange{list[0].seq, list[0].seq})
 		}
-		if lv := &s.levels[i]; lv.stored > 0 {
+		if lv.stored > 0 {
 			add(SeqRange{seqOf(uint8(i), lv.after+1), seqOf(uint8(i), lv.next-1)})
 		}
 	}
@@ -73,10 +73,11 @@ func (l Living) seek(seq Seq) int {
 // Cursor is the Seq up to which everything of a level was passed: what is alive before it is in flight or returned, and
 // behind it everything is.
 func (s *State) Cursor(level uint8) Seq {
-	if int(level) >= len(s.levels) {
+	lv := s.levels.Has(int(level))
+	if lv == nil {
 		return seqOf(level, 0)
 	}
-	return seqOf(level, s.levels[level].after)
+	return seqOf(level, lv.after)
 }
 
 // exceptions appends to dst what is alive at or before the cursors, in the order in which it would be served if all
@@ -92,8 +93,8 @@ func (s *State) exceptions(dst []flight, leaving []SeqRange) []flight {
 		dst = append(dst, x.flight)
 	}
 	listed := len(dst)
-	for i := range s.levels {
-		dst = append(dst, s.levels[i].returned...)
+	for _, lv := range s.levels.All() {
+		dst = append(dst, lv.returned...)
 	}
 	for _, c := range s.consumers {
 		for _, f := range c.inFlight.Range(0, c.lastID) {

@@ -241,6 +241,7 @@ func (lv *recovering) candidate(place uint64) *candidate {
 func (r *Recovery) State(config Config, log Log, unclean bool) *State {
 	r.sort()
 	s := New(r.rules, config, log)
+	s.level(0)
 	s.level(len(r.levels) - 1)
 	s.expiring, s.stats.ReadyBytes = r.expiring, r.octets
 	var back []revenant

@@ -328,7 +328,7 @@ func (d *drill) restart() bool {
 		}
 	}
 	for i := range want.places {
-		want.places[i] = s.levels[i].next - 1
+		want.places[i] = s.level(i).next - 1
 		if want.places[i] > d.m.places[i] {
 			d.t.Errorf("level %d goes on at %d, it had reached %d", i, want.places[i], d.m.places[i])
 		}
@@ -498,7 +498,7 @@ func TestFoundThatCannotBe(t *testing.T) {
 	if r.FoundMessage(Meta{Seq: 2<<56 | 1}) || r.FoundMessage(Meta{}) || r.Found(Extent{SeqRange{2<<56 | 1, 2<<56 | 9}, 3, 3, 0}) != Dead {
 		t.Error("found what cannot be")
 	}
-	if s := r.State(unlimited, newTestLog(2), true); s.Stats() != (Stats{}) || s.levels[0].next != 1 || s.levels[1].next != 1 {
+	if s := r.State(unlimited, newTestLog(2), true); s.Stats() != (Stats{}) || s.level(0).next != 1 || s.level(1).next != 1 {
 		t.Errorf("%+v", s.Stats())
 	}
 }

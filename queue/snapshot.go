@@ -51,7 +51,7 @@ func (s *State) AppendSnapshot(dst []byte) []byte {
 	}
 	octets, expiring := s.backlog()
 	w.uvarint(octets, expiring, uint64(s.highest)+1)
-	w.levels(s.levels)
+	w.levels(&s.levels)
 	w.uvarint(uint64(s.returns.Len()))
 	for _, f := range s.returns.Range(0, s.turns) {
 		w.message(f)
@@ -105,9 +105,9 @@ func (s *State) backlog() (octets, expiring uint64) {
 	for _, f := range s.returns.Range(0, s.turns) {
 		less(f)
 	}
-	for i := range s.levels {
-		for j := range s.levels[i].returned {
-			less(&s.levels[i].returned[j])
+	for _, lv := range s.levels.All() {
+		for j := range lv.returned {
+			less(&lv.returned[j])
 		}
 	}
 	return octets, expiring
@@ -168,17 +168,16 @@ func (w *writer) message(f *flight) {
 	w.seq, w.size = f.seq, f.size
 }
 
-func (w *writer) levels(levels []level) {
+func (w *writer) levels(levels *Levels[level]) {
 	unused := func(lv *level) bool { return lv.next == 1 && lv.again == 0 }
 	n := 0
-	for i := range levels {
-		if !unused(&levels[i]) {
+	for _, lv := range levels.All() {
+		if !unused(lv) {
 			n++
 		}
 	}
 	w.uvarint(uint64(n))
-	for i := range levels {
-		lv := &levels[i]
+	for i, lv := range levels.All() {
 		if unused(lv) {
 			continue
 		}
@@ -360,7 +359,8 @@ func (r *reader) message() (f flight) {
 		f.acquired, f.failed = r.U32(), r.U32()
 	}
 	i := int(f.seq.Level())
-	r.expect(flags < 32 && i < len(r.s.levels) && 0 < f.seq.place() && f.seq.place() <= r.s.levels[min(i, len(r.s.levels)-1)].after,
+	lv := r.s.levels.Has(i)
+	r.expect(flags < 32 && lv != nil && 0 < f.seq.place() && f.seq.place() <= lv.after,
 		"message %x with flags %x", f.seq, flags)
 	r.seq, r.size = f.seq, f.size
 	return f

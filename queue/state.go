@@ -24,7 +24,7 @@ type State struct {
 	now    Time
 
 	highest uint8          // level
-	levels  []level        // up to the highest that was ever used
+	levels  Levels[level]  // those that were used
 	busy    [4]uint64      // bit per level that has ready messages
 	returns Window[flight] // returned messages, with Rules.Requeue == Returns, in the order they came back
 	turns   uint64         // keys given out in returns
@@ -68,21 +68,18 @@ func New(rules Rules, config Config, log Log) *State {
 	s := &State{rules: rules, log: log, maxEffects: MaxEffects}
 	s.limit(config)
 	s.highest = uint8(levelsOf(rules) - 1)
-	s.level(0)
+	if s.highest == 0 {
+		s.level(0)
+	}
 	return s
 }
 
-// level is a level, which is made when it is first used. It is valid until a higher one is.
+// level is a level, which is made when it is first used. It is valid until another one is.
 func (s *State) level(i int) *level {
-	if n := len(s.levels); i >= n {
-		levels := make([]level, i+1)
-		copy(levels, s.levels)
-		for j := n; j <= i; j++ {
-			levels[j].next = 1
-		}
-		s.levels = levels
+	if lv := s.levels.Has(i); lv != nil {
+		return lv
 	}
-	return &s.levels[i]
+	return s.levels.Make(i, level{next: 1})
 }
 
 // limit sets the limits.
@@ -218,8 +215,8 @@ func (s *State) Purge(at Time, fx *Effects) uint64 {
 		fx.remove(f.seq)
 	}
 	s.returns.Clear()
-	for i := range s.levels {
-		s.levels[i].purge(uint8(i), fx)
+	for i, lv := range s.levels.All() {
+		lv.purge(uint8(i), fx)
 	}
 	s.busy, s.cold, s.missing = [4]uint64{}, false, 0
 	s.stats.Ready, s.stats.ReadyBytes, s.expiring = 0, 0, 0
@@ -240,16 +237,16 @@ func (s *State) Continue(at Time, fx *Effects) {
 // Loaded says that the Log has in memory what it had not when Next or Resident returned false.
 func (s *State) Loaded(at Time, fx *Effects) {
 	s.cold, s.missing = false, 0
-	for i := range s.levels {
-		s.levels[i].cold, s.levels[i].missing = false, 0
+	for _, lv := range s.levels.All() {
+		lv.cold, lv.missing = false, 0
 	}
 	s.Continue(at, fx)
 }
 
 // Unloaded says that messages may have left memory since the Log told of them: it will be asked again.
 func (s *State) Unloaded() {
-	for i := range s.levels {
-		s.levels[i].known = false
+	for _, lv := range s.levels.All() {
+		lv.known = false
 	}
 }
 
@@ -258,7 +255,7 @@ func (s *State) Unloaded() {
 // and what is in flight stays there until it is settled, or lost again when it comes back. It also does what Loaded does.
 func (s *State) Lost(at Time, e Extent, fx *Effects) (n uint64) {
 	i := e.First.Level()
-	lv := &s.levels[i]
+	lv := s.level(int(i))
 	within := func(f *flight) bool { return e.First <= f.seq && f.seq <= e.Last }
 	forget := func(f *flight) {
 		n++
@@ -344,8 +341,7 @@ func (s *State) Wants() (Seq, bool) {
 	if _, f := s.returns.First(); f != nil && f.seq == s.missing {
 		return f.seq, true
 	}
-	for i := len(s.levels) - 1; i >= 0; i-- {
-		lv := &s.levels[i]
+	for i, lv := range s.levels.Down() {
 		if len(lv.returned) > 0 {
 			if seq := lv.returned[0].seq; seq == lv.missing {
 				return seq, true

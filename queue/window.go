@@ -78,7 +78,11 @@ func (w *Window[T]) grow() {
 		return
 	}
 	n := len(w.slots) - w.head
-	slots := make([]slot[T], n, max(8, 2*n))
+	room := max(8, 2*n)
+	if cap(w.slots) == 0 {
+		room = 2 // most windows of queues that are little used never have more
+	}
+	slots := make([]slot[T], n, room)
 	copy(slots, w.slots[w.head:])
 	w.slots, w.head = slots, 0
 }

@@ -183,8 +183,7 @@ func (m *machine) save(q *replica) savedQueue {
 	if n := q.log.len(); n > 0 {
 		x.messages = make([]keptMessage, 0, n)
 	}
-	for i := range q.log.levels {
-		lv := &q.log.levels[i]
+	for i, lv := range q.log.levels.All() {
 		lv.flushing = 0
 		for place, r := range lv.recent.Range(0, 1<<placeBits-1) {
 			m.pool.Hold(r.message.Ref.Slab, 1)
@@ -259,8 +258,7 @@ func (m *machine) unload(saved []savedQueue) {
 			continue
 		}
 		before := q.log.stored
-		for j := range q.log.levels {
-			lv := &q.log.levels[j]
+		for _, lv := range q.log.levels.All() {
 			if lv.flushing > 0 {
 				q.log.change -= lv.recent.RemoveRange(0, lv.flushing, func(_ uint64, r *resident) {
 					m.memory -= int64(r.message.Ref.Len)

@@ -20,7 +20,7 @@ type slotLog struct {
 	id     storage.LogID // what the runs know it by
 	disk   *diskMeta
 	octets *int64 // of all messages in memory, of all queues of the slot
-	levels []logLevel
+	levels queue.Levels[logLevel]
 	change int   // messages put less those that left memory since it was last asked
 	stored int64 // octets that those in memory will take on disk: see storedOctets
 }
@@ -54,10 +54,10 @@ func newSlotLog(name uint64, disk *diskMeta, octets *int64) slotLog {
 
 // level is a level, which is made when it is first used.
 func (l *slotLog) level(i uint8) *logLevel {
-	if int(i) >= len(l.levels) {
-		l.levels = append(make([]logLevel, 0, i+1), l.levels...)[:i+1]
+	if lv := l.levels.Has(int(i)); lv != nil {
+		return lv
 	}
-	return &l.levels[i]
+	return l.levels.Make(int(i), logLevel{})
 }
 
 // Put implements queue.Log.
@@ -110,8 +110,8 @@ func (l *slotLog) Resident(queue.Seq) bool { return true }
 
 // find is the message at seq, if it is in memory. The reference stays with the log.
 func (l *slotLog) find(seq queue.Seq) (queue.Message, bool) {
-	if int(seq.Level()) < len(l.levels) {
-		if r := l.levels[seq.Level()].recent.Find(placeOf(seq)); r != nil {
+	if lv := l.levels.Has(int(seq.Level())); lv != nil {
+		if r := lv.recent.Find(placeOf(seq)); r != nil {
 			return r.message, true
 		}
 	}
@@ -131,8 +131,8 @@ func (l *slotLog) remove(r queue.SeqRange, gone func(seq queue.Seq, m *queue.Mes
 
 // each shows all messages in memory.
 func (l *slotLog) each(f func(m *queue.Message)) {
-	for i := range l.levels {
-		for _, r := range l.levels[i].recent.Range(0, 1<<placeBits-1) {
+	for _, lv := range l.levels.All() {
+		for _, r := range lv.recent.Range(0, 1<<placeBits-1) {
 			f(&r.message)
 		}
 	}
@@ -140,8 +140,8 @@ func (l *slotLog) each(f func(m *queue.Message)) {
 
 // len is how many messages are in memory.
 func (l *slotLog) len() (n int) {
-	for i := range l.levels {
-		n += l.levels[i].recent.Len()
+	for _, lv := range l.levels.All() {
+		n += lv.recent.Len()
 	}
 	return n
 }
