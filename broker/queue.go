@@ -160,6 +160,18 @@ func (q *Queue) Consumers() []Consumer {
 	return slices.DeleteFunc(slices.Clone(q.consumers), func(c Consumer) bool { return c.elsewhere })
 }
 
+// Consuming is how many Consumers there are.
+func (q *Queue) Consuming() (n int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for i := range q.consumers {
+		if !q.consumers[i].elsewhere {
+			n++
+		}
+	}
+	return n
+}
+
 // Attach adds a consumer; see queue.Queue. c.ID is filled in. Errors: the queue is gone (404), in exclusive use (403), allows
 // no getters (405), or cannot be reached (541).
 func (q *Queue) Attach(c Consumer, out queue.Outlet, w *queue.Wake, done func(queue.ConsumerID, *amqp.Error)) {

@@ -134,12 +134,17 @@ func (s *Settings) DelayedRetry() string {
 	return "disabled"
 }
 
-// effective works out the settings of a queue of this virtual host.
+// effective works out the settings of a queue of this virtual host. Of queues declared one after the other most have the same: those
+// share them.
 func (v *VHost) effective(typ string, args amqp.Table, user, operator *policy) *Settings {
 	s := effective(typ, args, user, operator)
 	if typ == Quorum && s.Config.ConsumerTimeout == 0 {
 		s.Config.ConsumerTimeout = v.broker.ConsumerTimeout
 	}
+	if last := v.settled.Load(); last != nil && *last == *s {
+		return last
+	}
+	v.settled.Store(s)
 	return s
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/warrenmq/warren/exchange"
 )
 
-// The lists here are copies made under a short lock, for management. They are sorted.
+// The lists here are copies made under a short lock, for management. They are sorted, where nothing else is said.
 
 // Description is the metadata of a virtual host.
 type Description struct {
@@ -26,15 +26,21 @@ func (v *VHost) Description() Description {
 
 // Queues lists the queues by name.
 func (v *VHost) Queues() []*Queue {
+	list := v.AllQueues()
+	slices.SortFunc(list, func(a, b *Queue) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+// AllQueues lists the queues in no order, for who only counts.
+func (v *VHost) AllQueues() []*Queue {
 	v.mu.RLock()
+	defer v.mu.RUnlock()
 	list := make([]*Queue, 0, v.count)
 	for _, q := range v.queues {
 		if q != nil {
 			list = append(list, q)
 		}
 	}
-	v.mu.RUnlock()
-	slices.SortFunc(list, func(a, b *Queue) int { return cmp.Compare(a.Name, b.Name) })
 	return list
 }
 

@@ -15,6 +15,7 @@ type VHost struct {
 
 	// version moves with every change that may make a route or a permission another one.
 	version atomic.Uint64
+	settled atomic.Pointer[Settings] // worked out last for a queue
 
 	configuring sync.Mutex // held while queues get settings that policies have changed
 

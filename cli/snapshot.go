@@ -201,7 +201,7 @@ func counts(s queue.Stats) management.QueueCounts {
 func (r *rooms) QueueSamples() iter.Seq[management.QueueSample] {
 	return func(yield func(management.QueueSample) bool) {
 		for _, v := range r.broker.VHosts() {
-			for _, q := range v.Queues() {
+			for _, q := range v.AllQueues() {
 				if q.Type == broker.Classic && !r.answersFor(q) {
 					continue
 				}

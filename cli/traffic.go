@@ -25,16 +25,17 @@ func (r *rooms) Totals() (t management.Totals) {
 	t.Connections, t.Channels = c.ConnectionsOpened.Load()-c.ConnectionsClosed.Load(), c.ChannelsOpened.Load()-c.ChannelsClosed.Load()
 	for _, v := range r.broker.VHosts() {
 		t.Exchanges += uint64(len(v.Exchanges()))
-		for _, q := range v.Queues() {
-			s := q.Stats()
+		for _, q := range v.AllQueues() {
 			t.Queues++
 			if r.member != nil {
-				t.Consumers += uint64(len(q.Consumers()))
+				t.Consumers += uint64(q.Consuming())
 				if !r.answersFor(q) { // another node adds it up
 					continue
 				}
 				t.Led++
-			} else {
+			}
+			s := q.Stats()
+			if r.member == nil {
 				t.Consumers += s.Consumers
 			}
 			t.Ready, t.Unacked = t.Ready+s.Ready, t.Unacked+s.Unacked
