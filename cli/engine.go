@@ -47,9 +47,6 @@ type rooms struct {
 	restoring bool // this member goes on without the others, for good; see inherit
 }
 
-// trimEvery is how often memory that is not needed any more is given back.
-const trimEvery = 5 * time.Second
-
 // openEngine joins the rooms.
 func openEngine(cfg config.Config, version string, memory uint64, log *slog.Logger) (engine, error) {
 	r := &rooms{cfg: cfg, pool: queue.NewPool(int64(cfg.MemoryBound)), clock: queue.NewClock(), log: log}
@@ -118,19 +115,6 @@ func (r *rooms) seed() error {
 		return <-done
 	}
 	return nil
-}
-
-func (r *rooms) trim(ctx context.Context) {
-	t := time.NewTicker(trimEvery)
-	defer t.Stop()
-	for {
-		select {
-		case <-t.C:
-			r.pool.Trim()
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // Listen implements engine.
