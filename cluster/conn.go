@@ -7,11 +7,14 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/warrenmq/warren/socket"
 )
 
 const (
 	writeBytes = 256 << 10 // octets of one write, about
 	ackEvery   = 256 << 10 // octets received until an ack is worth a write of its own
+	oneWrite   = 4 << 10   // octets that are put together for a write
 	readLeast  = 32 << 10  // octets of the read buffer at first
 	readBytes  = 256 << 10 // of one that was filled, unless a frame is larger
 )
@@ -36,6 +39,7 @@ type conn struct {
 	vec  [][]byte
 	bufs net.Buffers
 	head [2 * (frameHead + 8)]byte
+	one  []byte
 
 	rooms []func() // the reader's own
 }
@@ -121,11 +125,24 @@ func (c *conn) write() {
 	}
 }
 
-// send writes vec.
+// send writes vec. What is little is put together: to copy it costs less than to say where its pieces are.
 func (c *conn) send() error {
-	if t, ok := c.nc.(*net.TCPConn); ok {
+	size := 0
+	for _, b := range c.vec {
+		size += len(b)
+	}
+	if size <= oneWrite {
+		c.one = c.one[:0]
+		for i, b := range c.vec {
+			c.one = append(c.one, b...)
+			c.vec[i] = nil
+		}
+		_, err := c.nc.Write(c.one)
+		return err
+	}
+	if t, ok := c.nc.(*socket.Conn); ok {
 		c.bufs = c.vec
-		_, err := c.bufs.WriteTo(t)
+		_, err := c.bufs.WriteTo(t.TCPConn)
 		clear(c.vec)
 		return err
 	}

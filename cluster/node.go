@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/warrenmq/warren/socket"
 )
 
 // Node is this node's end of the links to all others. Its methods may be called concurrently.
@@ -241,6 +243,7 @@ func (n *Node) accept(l net.Listener) {
 func (n *Node) welcome(c net.Conn) {
 	defer n.work.Done()
 	defer func() { <-n.openings }()
+	c = socket.Calm(c)
 	plain := c
 	stop := context.AfterFunc(n.quit, closing(plain))
 	defer stop()
@@ -286,6 +289,7 @@ func (n *Node) reach(ctx context.Context, peer NodeID, address string, own hello
 	if err != nil {
 		return err
 	}
+	plain = socket.Calm(plain)
 	stop := context.AfterFunc(ctx, closing(plain))
 	defer stop()
 	c, err := n.o.secure(plain, address)

@@ -6,6 +6,7 @@ import (
 	"unsafe"
 
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/socket"
 )
 
 // byReference is the size of messages, in octets, from which on they are written from where they lie. Below it a copy is as
@@ -117,7 +118,7 @@ func (k *chunk) write(fd uintptr) (err error) {
 			var n int
 			write := syscall.Write
 			if len(k.rest) < inlineBytes {
-				write = writeNow
+				write = socket.WriteNow
 			}
 			if n, err = write(int(fd), k.rest); n > 0 {
 				k.rest = k.rest[n:]

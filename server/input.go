@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/warrenmq/warren/queue"
+	"github.com/warrenmq/warren/socket"
 )
 
 // input is the reader's buffer: a slab borrowed from the pool while there is something in it, so that a connection at
@@ -137,7 +138,7 @@ func (in *input) from(fd int, b []byte) (int, error) {
 	if in.much {
 		return syscall.Read(fd, b)
 	}
-	return readNow(fd, b)
+	return socket.ReadNow(fd, b)
 }
 
 func (c *conn) initInput() {
