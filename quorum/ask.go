@@ -23,5 +23,8 @@ func (h *Host) StartMeta(o MetaOptions) (*Meta, error) {
 		return nil, err
 	}
 	o.Node, o.Boot, o.Log = h.o.Node, h.boot, h.o.Log
+	h.mu.Lock()
+	o.pace = paceOf(h.tick)
+	h.mu.Unlock()
 	return StartMeta(engine, o)
 }

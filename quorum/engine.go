@@ -23,12 +23,13 @@ import (
 )
 
 const (
-	// tick is the Raft engine's unit of time, in milliseconds.
-	tick = 50
+	// tick is the unit of time of a Raft engine that has peers, in milliseconds: who leads says once in it that it lives. aloneTick is
+	// that of one without, which elects itself sooner.
+	tick, aloneTick = 100, 50
 	// aloneElection is after how many ticks, or twice as many, a single voter elects itself: the least that the engine takes.
 	aloneElection = 3
-	// electionTicks is the same with several voters: a busy machine must not be taken for a dead one.
-	electionTicks = 10
+	// electionTime is the same with several voters, in milliseconds: a busy machine must not be taken for a dead one.
+	electionTime = 500
 	// writeBuffer is how many octets the log writes without allocating memory for them; it has 16 such buffers.
 	writeBuffer = 2 << 20
 	// firstShard is the shard of slot 0; those below are for metadata and streams.
@@ -45,11 +46,19 @@ func address(node uint64) string { return fmt.Sprintf("warren-%d:25672", node) }
 type engineOptions struct {
 	dir           string
 	node, cluster uint64
+	tick          uint64 // milliseconds
 	transport     config.TransportFactory
 	listener      raftio.IRaftEventListener
 	log           *slog.Logger
 	fatal         func(error)
 }
+
+// pace is after how many ticks without a leader, or twice as many, a replica calls for an election, and how many lie between two
+// signs of life.
+type pace struct{ election, heartbeat uint64 }
+
+// paceOf is that of a replica that has, or may have, peers, on an engine of a tick in milliseconds.
+func paceOf(ms uint64) pace { return pace{electionTime / ms, tick / ms} }
 
 // openEngine starts the Raft engine on a directory, which is made if need be.
 func openEngine(o engineOptions) (*dragonboat.NodeHost, error) {
@@ -75,7 +84,7 @@ func (o *engineOptions) config() config.NodeHostConfig {
 	return config.NodeHostConfig{
 		DeploymentID:      o.cluster,
 		NodeHostDir:       o.dir,
-		RTTMillisecond:    tick,
+		RTTMillisecond:    o.tick,
 		RaftAddress:       address(o.node),
 		RaftEventListener: o.listener,
 		Expert: config.ExpertConfig{
@@ -89,13 +98,13 @@ func (o *engineOptions) config() config.NodeHostConfig {
 
 // startReplica starts a replica of this node of a shard, among those that have had a vote in it from the start, or, with none, as one
 // that was or will be added to them.
-func startReplica(host *dragonboat.NodeHost, m sm.IOnDiskStateMachine, shard, id uint64, voters []uint64, election uint64) error {
+func startReplica(host *dragonboat.NodeHost, m sm.IOnDiskStateMachine, shard, id uint64, voters []uint64, p pace) error {
 	initial := initialMembers(voters)
 	return host.StartOnDiskReplica(initial, len(initial) == 0,
 		func(uint64, uint64) sm.IOnDiskStateMachine { return m },
 		config.Config{
 			ReplicaID: id, ShardID: shard, IsNonVoting: len(initial) == 0, // until it is told that it votes
-			ElectionRTT: election, HeartbeatRTT: 1, PreVote: true, CheckQuorum: true, OrderedConfigChange: true,
+			ElectionRTT: p.election, HeartbeatRTT: p.heartbeat, PreVote: true, CheckQuorum: true, OrderedConfigChange: true,
 			EntryCompressionType: config.NoCompression, SnapshotCompressionType: config.NoCompression,
 		})
 }

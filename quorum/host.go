@@ -79,6 +79,7 @@ type Host struct {
 	slots   []*slot
 	streams []*StreamShard // that were started
 	engine  *dragonboat.NodeHost
+	tick    uint64        // of the engine, in milliseconds
 	opening chan struct{} // closed when the start is over; nil: there was none
 	err     error         // of the start
 	closed  bool
@@ -250,7 +251,13 @@ func (h *Host) open() (*dragonboat.NodeHost, error) {
 	if err := h.sweep(dir); err != nil {
 		return nil, err
 	}
-	engine, err := openEngine(engineOptions{dir, h.o.Node, cluster, sieve{h.o.Transport, h.choked}, listener{h}, h.o.Log, h.o.Fatal})
+	h.mu.Lock()
+	if h.tick = aloneTick; h.o.Clustered {
+		h.tick = tick
+	}
+	ms := h.tick
+	h.mu.Unlock()
+	engine, err := openEngine(engineOptions{dir, h.o.Node, cluster, ms, sieve{h.o.Transport, h.choked}, listener{h}, h.o.Log, h.o.Fatal})
 	if err != nil {
 		return nil, fmt.Errorf("the Raft log in %s: %w", dir, err)
 	}
@@ -279,10 +286,10 @@ func (h *Host) startReplicas(engine *dragonboat.NodeHost) error {
 
 func (h *Host) startReplica(engine *dragonboat.NodeHost, s *slot) error {
 	id, voters := h.replica(shardOf(s.number))
-	err := startReplica(engine, h.state(shardOf(s.number), s.machine), shardOf(s.number), id, voters, h.election())
+	err := startReplica(engine, h.state(shardOf(s.number), s.machine), shardOf(s.number), id, voters, h.pace())
 	for begun := time.Now(); errors.Is(err, dragonboat.ErrShardAlreadyExist) && time.Since(begun) < restartPatience; {
 		time.Sleep(time.Millisecond) // one that was stopped is still being unloaded
-		err = startReplica(engine, h.state(shardOf(s.number), s.machine), shardOf(s.number), id, voters, h.election())
+		err = startReplica(engine, h.state(shardOf(s.number), s.machine), shardOf(s.number), id, voters, h.pace())
 	}
 	if err != nil {
 		return err

@@ -94,7 +94,7 @@ func (h *Host) leads(ctx context.Context, s *shard) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", ErrNoVote, ctx.Err())
-		case <-time.After(tick * time.Millisecond / 10):
+		case <-time.After(aloneTick * time.Millisecond / 10):
 		}
 	}
 }

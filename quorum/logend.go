@@ -43,7 +43,7 @@ func LogEnds(dir string, db *storage.DB, node uint64, meta MetaStore, log *slog.
 	if len(v) != 8 {
 		return nil, fmt.Errorf("%w: %s", errFormat, keyCluster)
 	}
-	o := engineOptions{dir: filepath.Join(dir, "log"), node: node, cluster: binary.LittleEndian.Uint64(v)}
+	o := engineOptions{dir: filepath.Join(dir, "log"), node: node, cluster: binary.LittleEndian.Uint64(v), tick: aloneTick}
 	if _, err := os.Stat(filepath.Join(o.dir, "dragonboat.ds")); err != nil {
 		return nil, fmt.Errorf("the Raft log in %s: %w", o.dir, err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/warrenmq/warren/storage"
 )
 
-// A leader answers each sign of life of a member that lags, twenty a second of each slot, by reading what that one lacks from its
+// A leader answers each sign of life of a member that lags, ten a second of each slot, by reading what that one lacks from its
 // log, and sending it, whether or not the last part has arrived: up to 64 MiB, with a file opened for each batch. On a machine with
 // other work that takes longer than the next sign of life does to come: the leader does nothing else any more, loses its
 // office, and the next one begins anew. So no reading is longer than this.

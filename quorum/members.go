@@ -71,14 +71,14 @@ func (h *Host) watch(shard uint64, f func(raftio.LeaderInfo)) {
 	h.mu.Unlock()
 }
 
-// election is after how many ticks without a leader this node's replicas call for an election.
-func (h *Host) election() uint64 {
+// pace is that of this node's replicas.
+func (h *Host) pace() pace {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.o.Clustered {
-		return electionTicks
+		return paceOf(h.tick)
 	}
-	return aloneElection
+	return pace{aloneElection, 1}
 }
 
 // errNoEngine is that nothing has called for the Raft engine yet.
@@ -384,7 +384,7 @@ func (h *Host) handOver() {
 		return
 	}
 	shards, status := h.shards(), h.Slots()
-	for begun := time.Now(); time.Since(begun) < handOverPatience; time.Sleep(tick * time.Millisecond / 10) {
+	for begun := time.Now(); time.Since(begun) < handOverPatience; time.Sleep(aloneTick * time.Millisecond / 10) {
 		led := false
 		for i, s := range shards {
 			leader, _ := s.leader()

@@ -22,8 +22,6 @@ import (
 const metaShard = 1
 
 const (
-	// metaElection is after how many ticks, or twice as many, a member stands for election.
-	metaElection = 10
 	// metaSnapshot is after how many entries the log is cut, but for the metaKept last ones.
 	metaSnapshot = 10000
 	metaKept     = 2000
@@ -62,6 +60,8 @@ type MetaOptions struct {
 	// LeaderPatience is for how long nobody may lead until commands are refused, AnswerPatience for how long one may be without
 	// an outcome until whoever gave it is told. 0: 5 s, 15 s.
 	LeaderPatience, AnswerPatience time.Duration
+
+	pace pace // of elections; zero: ten ticks, and a sign of life in each
 }
 
 // Meta is this member's part of the metadata: a replica of shard 1, and the way of its commands there. It implements
@@ -80,6 +80,9 @@ func StartMeta(host *dragonboat.NodeHost, o MetaOptions) (*Meta, error) {
 	if _, err := readMetaOrigins(numbering); err != nil {
 		return nil, err
 	}
+	if o.pace == (pace{}) {
+		o.pace = pace{10, 1}
+	}
 	p := newMetaProposer(host, o)
 	machine := &metaMachine{store: o.Store, p: p}
 	var members map[uint64]string
@@ -91,7 +94,7 @@ func StartMeta(host *dragonboat.NodeHost, o MetaOptions) (*Meta, error) {
 	}
 	err := host.StartOnDiskReplica(members, join, func(uint64, uint64) sm.IOnDiskStateMachine { return machine }, config.Config{
 		ReplicaID: o.Node, ShardID: metaShard, IsNonVoting: o.Join, // until it is told that it votes
-		ElectionRTT: metaElection, HeartbeatRTT: 1, PreVote: true, CheckQuorum: true, OrderedConfigChange: true,
+		ElectionRTT: o.pace.election, HeartbeatRTT: o.pace.heartbeat, PreVote: true, CheckQuorum: true, OrderedConfigChange: true,
 		SnapshotEntries: metaSnapshot, CompactionOverhead: metaKept,
 		EntryCompressionType: config.NoCompression, SnapshotCompressionType: config.NoCompression,
 	})

@@ -165,7 +165,7 @@ func (s *StreamShard) Start() error {
 // begin starts a replica of this node, and has proposals go to it.
 func (s *StreamShard) begin(engine *dragonboat.NodeHost, id uint64, voters []uint64) error {
 	h := s.host
-	err := startReplica(engine, h.state(s.shard(), &streamReplica{s.machine, s, h.o.Log}), s.shard(), id, voters, h.election())
+	err := startReplica(engine, h.state(s.shard(), &streamReplica{s.machine, s, h.o.Log}), s.shard(), id, voters, h.pace())
 	if err != nil {
 		return err
 	}
