@@ -257,6 +257,9 @@ func (q *Queue) Detach(c queue.ConsumerID, how queue.Detachment, w *queue.Wake, 
 		}
 		q.consumers = slices.Delete(q.consumers, i, i+1)
 		last := len(q.consumers) == 0
+		if last { // many queues that nobody uses any more cost little
+			q.consumers = nil
+		}
 		q.mu.Unlock()
 		if last {
 			q.touch()

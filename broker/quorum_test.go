@@ -69,6 +69,27 @@ func TestConsumersOfQuorumQueues(t *testing.T) {
 	n.want("get", err, "")
 }
 
+// Queues that nobody uses, and that were declared alike, share what they can.
+func TestQueuesAtRestCostLittle(t *testing.T) {
+	n := newQuorum(t, Options{})
+	a, b, other := n.quorum("a"), n.quorum("b"), n.quorum("other", "x-max-length", 5)
+	if a.Settings() != b.Settings() {
+		t.Error("queues declared alike have settings of their own")
+	}
+	if limit := other.Settings().Config.MaxLength; limit != 5 || a.Settings().Config.MaxLength != -1 {
+		t.Errorf("a limit of %d, and of %d without one", limit, a.Settings().Config.MaxLength)
+	}
+	_, c, err := n.consume(a, queue.ConsumerSpec{})
+	n.want("consume", err, "")
+	if a.Consuming() != 1 {
+		t.Errorf("%d consumers", a.Consuming())
+	}
+	n.detach(a, c, queue.Cancel)
+	if a.Consuming() != 0 || a.consumers != nil {
+		t.Errorf("%d consumers, room for %d", a.Consuming(), cap(a.consumers))
+	}
+}
+
 // An application that declares a classic queue may find a quorum queue, if the operator wants it so.
 func TestRelaxedRedeclaration(t *testing.T) {
 	const other = "PRECONDITION_FAILED - inequivalent arg "

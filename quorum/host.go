@@ -338,7 +338,7 @@ func (h *Host) NewQueue(id uint64, config queue.Config, dead queue.DeadLetters) 
 	s := h.slots[id%uint64(len(h.slots))]
 	complete := h.complete
 	h.mu.Unlock()
-	q := &Queue{id: id, host: h, slot: s, dead: dead, consumers: map[queue.ConsumerID]*consumer{}, config: config}
+	q := &Queue{id: id, host: h, slot: s, dead: dead, config: config}
 	s.machine.mu.Lock()
 	s.machine.locals[id] = q
 	s.machine.mu.Unlock()

@@ -15,9 +15,9 @@ type Queue struct {
 	slot *slot
 	dead queue.DeadLetters
 
-	mu        sync.Mutex // guards what follows; outlets lock under it
-	consumers map[queue.ConsumerID]*consumer
-	config    queue.Config // as metadata says
+	mu        sync.Mutex                     // guards what follows; outlets lock under it
+	consumers map[queue.ConsumerID]*consumer // nil: none
+	config    queue.Config                   // as metadata says
 }
 
 // consumer is a consumer or getter of this node.
@@ -151,6 +151,9 @@ func (q *Queue) Attach(spec queue.ConsumerSpec, out queue.Outlet, w *queue.Wake,
 			return
 		}
 		q.mu.Lock()
+		if q.consumers == nil {
+			q.consumers = map[queue.ConsumerID]*consumer{}
+		}
 		q.consumers[id] = &consumer{queue: q, id: id, out: out, noAck: spec.NoAck, getter: spec.Getter}
 		q.mu.Unlock()
 		done(id, nil)
@@ -183,7 +186,9 @@ func (q *Queue) forget(id queue.ConsumerID) *consumer {
 	c := q.consumers[id]
 	if c != nil {
 		c.gone = true
-		delete(q.consumers, id)
+		if delete(q.consumers, id); len(q.consumers) == 0 {
+			q.consumers = nil
+		}
 	}
 	return c
 }

@@ -161,6 +161,9 @@ func TestCancelReturnsWhatWaits(t *testing.T) {
 	if st := q.Stats(); st.Unacked != 0 || st.Ready != 10 {
 		t.Fatalf("%+v", st)
 	}
+	if q.consumers != nil {
+		t.Error("a queue that nobody uses keeps room for consumers")
+	}
 }
 
 // TestGetPurgeDelete are the commands that have an answer.
