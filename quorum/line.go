@@ -68,7 +68,6 @@ func (l *line) connect() bool {
 		l.tries++
 		return false
 	}
-	s.pulse = l.k.pulse(l.target)
 	l.s, l.tries = s, 0
 	return true
 }

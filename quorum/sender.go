@@ -14,22 +14,17 @@ import (
 	"github.com/lni/dragonboat/v4/raftpb"
 )
 
-// sender is a connection that this node has made. It is used by one goroutine; another one listens for answers, and that of
-// a pulse may write, too.
+// sender is a connection that this node has made. It is used by one goroutine; another one listens for answers.
 type sender struct {
 	c        net.Conn
 	patience time.Duration
 	every    time.Duration // between two questions, at least
 	ended    chan struct{} // nobody listens any more, and c is closed
-	pulse    *pulse        // nil: everything is sent at once
+	asked    time.Time     // last
 
-	writing sync.Mutex // held while a frame is written; guards asked
-	asked   time.Time  // last
-
-	mu    sync.Mutex // guards what follows
-	owed  bool       // there is a question without an answer
-	wrote time.Time  // the last frame was begun
-	why   error      // listening ended
+	mu   sync.Mutex // guards what follows
+	owed bool       // there is a question without an answer
+	why  error      // listening ended
 }
 
 // Close closes the connection.
@@ -38,27 +33,8 @@ func (s *sender) Close() {
 	<-s.ended
 }
 
-// SendMessageBatch sends messages. Signs of life may wait for others, but not on a connection on which nothing was sent for some
-// time: that it is dead is to be noticed.
+// SendMessageBatch sends messages.
 func (s *sender) SendMessageBatch(batch raftpb.MessageBatch) error {
-	if s.pulse == nil || !lives(batch.Requests) {
-		return s.send(batch)
-	}
-	s.mu.Lock()
-	why, waits := s.why, time.Since(s.wrote) < s.every
-	s.mu.Unlock()
-	switch {
-	case why != nil:
-		return why
-	case !waits:
-		return s.send(batch)
-	}
-	s.pulse.add(s, batch)
-	return nil
-}
-
-// send sends messages now.
-func (s *sender) send(batch raftpb.MessageBatch) error {
 	memory := frameMemory.Get().(*[]byte)
 	defer frameMemory.Put(memory)
 	b := sized(memory, transportHead+batch.SizeUpperLimit())
@@ -81,15 +57,10 @@ func (s *sender) write(kind uint8, b []byte) error {
 	if size > limitOf(kind) {
 		return fmt.Errorf("quorum: a frame of %d octets", size)
 	}
-	s.writing.Lock()
-	defer s.writing.Unlock()
-	ask, now := uint8(0), time.Now()
-	if now.Sub(s.asked) >= s.every && s.ask(now) {
+	ask := uint8(0)
+	if now := time.Now(); now.Sub(s.asked) >= s.every && s.ask(now) {
 		s.asked, ask = now, 1
 	}
-	s.mu.Lock()
-	s.wrote = now
-	s.mu.Unlock()
 	binary.LittleEndian.PutUint32(b, uint32(size))
 	b[4], b[5], b[6], b[7] = kind, ask, 0, 0
 	binary.LittleEndian.PutUint32(b[8:], frameSum(b))

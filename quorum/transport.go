@@ -66,7 +66,7 @@ func NewTransport(network Network, log *slog.Logger) *Transport {
 // Create is called by the Raft engine.
 func (t *Transport) Create(c config.NodeHostConfig, messages raftio.MessageHandler, chunks raftio.ChunkHandler) raftio.ITransport {
 	own, _ := memberAt(c.RaftAddress)
-	return &carrier{Transport: t, own: own, messages: messages, chunks: chunks, conns: make(map[net.Conn]struct{}), pulses: make(map[string]*pulse)}
+	return &carrier{Transport: t, own: own, messages: messages, chunks: chunks, conns: make(map[net.Conn]struct{})}
 }
 
 // Validate reports whether an address is one of a member.
@@ -142,7 +142,6 @@ type carrier struct {
 	connMu sync.Mutex     // guards what follows; a leaf
 	closed bool
 	conns  map[net.Conn]struct{}
-	pulses map[string]*pulse // by the address of the member
 }
 
 // Name is for the engine's log.
@@ -203,18 +202,6 @@ func (k *carrier) GetConnection(ctx context.Context, target string) (raftio.ICon
 		return nil, fmt.Errorf("quorum: %q is no member's address", target)
 	}
 	return &line{k: k, ctx: ctx, target: target}, nil
-}
-
-// pulse is the one of a member.
-func (k *carrier) pulse(target string) *pulse {
-	k.connMu.Lock()
-	defer k.connMu.Unlock()
-	p := k.pulses[target]
-	if p == nil {
-		p = &pulse{}
-		k.pulses[target] = p
-	}
-	return p
 }
 
 // GetSnapshotConnection makes a connection for a snapshot.
