@@ -80,6 +80,8 @@ func (t *committer) refuse(b *Broker, c Command) *amqp.Error {
 			return nil
 		}
 		grows = false
+	case PutMember: // one that is known is only put again, as at each start
+		grows = c.Member.Number == 0
 	case DeleteVHost, DeleteUser, DeleteExchange, ClearPermissions, ClearTopicPermissions,
 		DeletePolicy, ClearParameter, ClearGlobalParameter, DeleteMember:
 		grows = false

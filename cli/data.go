@@ -66,7 +66,7 @@ func (r *rooms) openData() error {
 		FlushAt: int64(r.cfg.FlushAt), JournalMax: int64(r.cfg.JournalMax),
 		NoSpace: func() { noSpace() }})
 	if err != nil {
-		return unopened("messages in "+dir, dir, err)
+		return r.unopened("messages in "+dir, err)
 	}
 	raft := quorum.Options{FS: fs, Dir: filepath.Join(dir, "raft"), DB: r.db, Pool: r.pool, Clock: r.clock, Log: r.log, Fatal: r.raftFailed}
 	meta := broker.Options{
@@ -81,34 +81,34 @@ func (r *rooms) openData() error {
 		return err
 	}
 	if r.quorum, err = quorum.Open(raft); err != nil {
-		return unopened("quorum queues in "+filepath.Join(dir, "raft"), dir, err)
+		return r.unopened("quorum queues in "+filepath.Join(dir, "raft"), err)
 	}
 	r.streams, err = slots.Open(slots.Options{FS: storage.Roomy(fs, noSpace), Dir: filepath.Join(dir, "streams"), DB: r.db, Pool: r.pool, Log: r.log,
 		Quorum: r.quorum, Network: r.streamNetwork(), Fatal: r.streamsFailed})
 	if err != nil {
-		return unopened("streams in "+filepath.Join(dir, "streams"), dir, err)
+		return r.unopened("streams in "+filepath.Join(dir, "streams"), err)
 	}
 	if r.broker, err = broker.Open(meta); err != nil {
-		return unreadable(dir, err)
+		return r.unopened("metadata in "+filepath.Join(dir, "meta"), err)
 	}
 	if r.member != nil {
 		if err := r.member.start(); err != nil {
-			return unopened("the cluster's metadata", dir, err)
+			return r.unopened("the cluster's metadata", err)
 		}
 	}
 	report, err := r.store.Recover()
 	if err != nil {
-		return unopened("messages in "+dir, dir, err)
+		return r.unopened("messages in "+dir, err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), catchUp)
 	defer cancel()
 	replicated, err := r.quorum.Recover(ctx)
 	if err != nil {
-		return unopened("quorum queues in "+filepath.Join(dir, "raft"), dir, err)
+		return r.unopened("quorum queues in "+filepath.Join(dir, "raft"), err)
 	}
 	streams, err := r.streams.Recover(ctx)
 	if err != nil {
-		return unopened("streams in "+filepath.Join(dir, "streams"), dir, err)
+		return r.unopened("streams in "+filepath.Join(dir, "streams"), err)
 	}
 	if streams.Unknown > 0 {
 		r.log.Warn("there were streams that are not declared: they were deleted shortly before the node stopped, unless the metadata lost its end",
@@ -160,7 +160,7 @@ func (r *rooms) userDeleted(name string) {
 func (r *rooms) raftFailed(err error) {
 	code, what := exitSoftware, "quorum queues cannot go on; the node ends: please report it"
 	var engine *quorum.EngineError
-	if errors.As(err, &engine) && engine.Disk {
+	if errors.As(err, &engine) && engine.Disk || max(troubleOf(err), r.trouble()) != diskWell {
 		code, what = exitDisk, "the disk failed: the log of quorum queues cannot be written or read any more; the node ends"
 	}
 	r.log.Error(what, "error", err.Error())
@@ -271,10 +271,24 @@ func unreadable(dir string, err error) *failure {
 
 // unopened explains why a node does not start on a directory.
 func unopened(what, dir string, err error) *failure {
+	return unopenedOn(what, dir, err, troubleOf(err))
+}
+
+// unopened is the same, and asks storage, too: whatever stands on a disk that fails may say something else, since errors come by way
+// of libraries that make texts and panics of them.
+func (r *rooms) unopened(what string, err error) *failure {
+	return unopenedOn(what, r.cfg.DataDir, err, max(troubleOf(err), r.trouble()))
+}
+
+func unopenedOn(what, dir string, err error, trouble trouble) *failure {
 	why, _, _ := strings.Cut(err.Error(), "\n")
-	if storage.IsNoSpace(err) || strings.Contains(why, "no space left") {
+	switch trouble {
+	case diskFull:
 		return &failure{code: exitTemporary, text: fmt.Sprintf("%s cannot be opened: the disk is full: %s", what, why), err: err,
 			remedy: "Make room on the disk and start again. A new node needs 32 MiB, one that has run before less."}
+	case diskFaulty:
+		return &failure{code: exitDisk, text: fmt.Sprintf("%s cannot be opened: the disk failed: %s", what, why), err: err,
+			remedy: "No message was touched. Repair the disk and start again."}
 	}
 	return &failure{code: exitData, text: fmt.Sprintf("%s cannot be read: %s", what, why), err: err,
 		remedy: "No message was touched. If the disk is at fault, repair it first; then put back a copy of the whole directory, or start on an empty one\n" +

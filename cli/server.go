@@ -105,7 +105,7 @@ func (p *program) serve(cfg config.Config, warnings []string) error {
 		select {
 		case err := <-started:
 			if err != nil {
-				return err
+				return ofDisk(err)
 			}
 			starting = false
 		case early = <-signals:

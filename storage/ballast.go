@@ -149,6 +149,16 @@ func IsNoSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
+// IsDiskFault reports whether an error says that the disk does not work: it cannot be read or written, whatever is on it.
+func IsDiskFault(err error) bool {
+	for _, fault := range []error{syscall.EIO, syscall.EROFS, syscall.ENXIO, syscall.ENODEV, syscall.ESTALE, syscall.ETIMEDOUT} {
+		if errors.Is(err, fault) {
+			return true
+		}
+	}
+	return false
+}
+
 // Roomy is an FS that, where fs has no room for a file or for what is written to it, calls makeRoom and tries once more if that
 // returns true. makeRoom may be called concurrently.
 func Roomy(fs FS, makeRoom func() bool) FS { return roomyFS{fs, makeRoom} }
