@@ -32,6 +32,7 @@ type consumer struct {
 	timeout int64   // milliseconds; 0: that of the queue
 	locks   []lock  // when what is in flight times out
 	late    []Range // deliveries that have timed out and were not settled since; it gets nothing more until then
+	overdue bool    // some delivery has timed out, ever
 
 	group      *group
 	prev, next *consumer // neighbours in the group's line; nil when not in it
@@ -121,6 +122,11 @@ func (s *State) DownWhere(at Time, gone func(session uint64) bool, fx *Effects) 
 		}
 	}
 	for _, c := range ended {
+		if c.getter || c.cancelled {
+			for id := range c.inFlight.Range(0, c.lastID) {
+				fx.timedOut(c, id)
+			}
+		}
 		s.leave(c)
 		s.settle(c, Range{0, c.lastID}, ReturnFailed, fx)
 		s.drained(c, fx)
@@ -192,6 +198,7 @@ func (s *State) drained(c *consumer, fx *Effects) {
 	if c.cancelled {
 		if i, ok := s.index(c.id); ok {
 			s.consumers = slices.Delete(s.consumers, i, i+1)
+			fx.Left = append(fx.Left, c.id)
 		}
 	} else if s.active == c && s.quiescing {
 		s.yield(fx)

@@ -78,8 +78,9 @@ type Outlet interface {
 	// queue's lock.
 	Cancelled(w *Wake)
 	// TimedOut says that the queue took back some of what the consumer holds, because it was not settled in time, and gives
-	// it nothing more until all of that is settled, which then means nothing else. The consumer stays attached. Called
-	// without the queue's lock.
+	// it nothing more until all of that is settled, which then means nothing else. The consumer stays attached. A getter, or a
+	// consumer that was detached with Cancel, is also told so when it is ended while it holds something. Called without the
+	// queue's lock, before whatever the queue answers behind that, as is Cancelled.
 	TimedOut(w *Wake)
 	// Activity says that the consumer became, or is no longer, the active one of a single-active-consumer queue.
 	// Called under the queue's lock.

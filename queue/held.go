@@ -7,13 +7,14 @@ type Holder struct {
 	ID      ConsumerID
 	Session uint64
 	Late    []Range // deliveries that have timed out and were not settled since; the State's, until its next command
+	Overdue bool    // some delivery has timed out, ever
 }
 
 // Holders are all consumers and getters, those included that were cancelled and still hold something, ids ascending.
 func (s *State) Holders() iter.Seq[Holder] {
 	return func(yield func(Holder) bool) {
 		for _, c := range s.consumers {
-			if !yield(Holder{c.id, c.session, c.late}) {
+			if !yield(Holder{c.id, c.session, c.late, c.overdue}) {
 				return
 			}
 		}

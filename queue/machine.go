@@ -157,7 +157,8 @@ type Discarded struct {
 }
 
 // TimedOut is an effect: the consumer took too long to settle these deliveries, and they have returned. It gets nothing
-// more until it has settled them all the same, to no other effect; a getter does.
+// more until it has settled them all the same, to no other effect; a getter does. What a getter, or a cancelled consumer, held when
+// its session went down is told the same way, as of these two nobody hears otherwise.
 type TimedOut struct {
 	Consumer ConsumerID
 	Range
@@ -180,6 +181,7 @@ type Effects struct {
 	TimedOut []TimedOut
 	Refused  []uint32     // indexes of the published batch that were refused (reject-publish); the caller keeps them
 	Cancel   []ConsumerID // consumers the machine ended
+	Left     []ConsumerID // consumers that were ended, by whomever, and now hold nothing: they are forgotten
 	Activity []Activation
 	Due      Time // when Tick has work next; 0: not known to have any
 	More     bool // the command stopped at its limit of effects: call Continue
@@ -200,7 +202,7 @@ const MaxEffects = 1024
 func (e *Effects) Reset() {
 	e.Deliver, e.Removed, e.Discards = empty(e.Deliver), empty(e.Removed), empty(e.Discards)
 	e.Refused, e.Cancel, e.Activity = empty(e.Refused), empty(e.Cancel), empty(e.Activity)
-	e.Kept, e.TimedOut = empty(e.Kept), empty(e.TimedOut)
+	e.Kept, e.TimedOut, e.Left = empty(e.Kept), empty(e.TimedOut), empty(e.Left)
 	e.Due, e.More = 0, false
 }
 

@@ -159,6 +159,11 @@ func (m *model) down(at Time, gone func(uint64) bool) outcome {
 		for _, c := range slices.Clone(m.consumers) {
 			if gone(c.spec.Session) {
 				some = true
+				if c.spec.Getter || c.cancelled {
+					for _, h := range c.held {
+						m.out.TimedOut = append(m.out.TimedOut, TimedOut{c.id, Range{h.id, h.id}})
+					}
+				}
 				m.leave(c)
 				m.takeBack(c, 0, 1<<62, ReturnFailed)
 			}

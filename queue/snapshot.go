@@ -27,7 +27,7 @@ import (
 //	kept       uvarint, then each: reason | mark<<7 octet | message, in the order they died
 //	consumers  uvarint, then each, ids ascending
 //	   id         uvarint, less that of the one before
-//	   flags      octet: 1 no-ack, 2 getter, 4 cancelled, 8 blocked, 16 gated
+//	   flags      octet: 1 no-ack, 2 getter, 4 cancelled, 8 blocked, 16 gated, 32 overdue
 //	   priority varint | prefetch, window, room, session uvarints | timeout varint | last delivery id uvarint
 //	   late       uvarint, then each: first uvarint, less the last of the one before | more uvarint
 //	   in flight  uvarint, then each: id uvarint, less that of the one before, <<1 | 1 if its lock differs from that of the
@@ -190,7 +190,7 @@ func (w *writer) levels(levels *Levels[level]) {
 }
 
 func (w *writer) consumer(c *consumer) {
-	w.b = append(w.b, bit(c.noAck, 1)|bit(c.getter, 2)|bit(c.cancelled, 4)|bit(c.blocked, 8)|bit(c.gated, 16))
+	w.b = append(w.b, bit(c.noAck, 1)|bit(c.getter, 2)|bit(c.cancelled, 4)|bit(c.blocked, 8)|bit(c.gated, 16)|bit(c.overdue, 32))
 	w.b = binary.AppendVarint(w.b, int64(c.priority))
 	w.uvarint(uint64(c.prefetch), uint64(c.window), uint64(c.room), c.session)
 	w.b = binary.AppendVarint(w.b, c.timeout)
@@ -389,11 +389,12 @@ func (r *reader) consumer() {
 	c.id += step
 	flags := r.Octet()
 	c.noAck, c.getter, c.cancelled, c.blocked, c.gated = flags&1 != 0, flags&2 != 0, flags&4 != 0, flags&8 != 0, flags&16 != 0
+	c.overdue = flags&32 != 0
 	priority := r.Varint()
 	c.priority = int32(priority)
 	c.prefetch, c.window, c.room, c.session = r.U32(), r.U32(), r.U32(), r.Uvarint()
 	c.timeout, c.lastID = r.Varint(), r.Most(1<<63-1)
-	if !r.expect(step > 0 && c.id >= step && c.id <= s.lastID && int64(c.priority) == priority && flags < 32 && c.room <= c.window,
+	if !r.expect(step > 0 && c.id >= step && c.id <= s.lastID && int64(c.priority) == priority && flags < 64 && c.room <= c.window,
 		"consumer %d of %d", c.id, s.lastID) {
 		return
 	}

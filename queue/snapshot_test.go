@@ -314,3 +314,30 @@ func TestConsumersWithoutWindow(t *testing.T) {
 		}
 	}
 }
+
+// TestOverdueStays: a snapshot tells that a delivery of a consumer has timed out, even when the consumer has settled it since.
+func TestOverdueStays(t *testing.T) {
+	s := New(QuorumRules(), Config{TTL: -1, MaxLength: -1, MaxBytes: -1, DeliveryLimit: -1}, everywhere{})
+	var fx Effects
+	id, err := s.Attach(1, ConsumerSpec{Session: 1, Prefetch: 1, Timeout: 10}, &fx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fx.Reset()
+	s.Publish(1, []Message{{TTL: -1}}, &fx)
+	fx.Reset()
+	if s.Tick(100, &fx); len(fx.TimedOut) != 1 {
+		t.Fatalf("%+v", fx)
+	}
+	fx.Reset()
+	s.Settle(101, id, []Range{{First: 1, Last: 1}}, Ack, &fx)
+	again, err := RestoreSnapshot(QuorumRules(), Config{TTL: -1, MaxLength: -1, MaxBytes: -1, DeliveryLimit: -1}, everywhere{}, s.AppendSnapshot(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for h := range again.Holders() {
+		if !h.Overdue || len(h.Late) > 0 {
+			t.Errorf("%+v", h)
+		}
+	}
+}

@@ -82,6 +82,7 @@ func (s *State) timeOut(fx *Effects) {
 		if c.tidy(); c.inFlight.Len() == n {
 			continue
 		}
+		c.overdue = true
 		if s.active == c {
 			s.active, s.quiescing = nil, false
 			fx.Activity = append(fx.Activity, Activation{c.id, false})
@@ -98,16 +99,21 @@ func (s *State) timeOutRange(c *consumer, first, last DeliveryID, fx *Effects) {
 	n := c.inFlight.RemoveRange(first, last, func(id DeliveryID, f *flight) {
 		s.stats.UnackedBytes -= uint64(f.size)
 		s.giveBack(*f, false, fx)
-		if n := len(fx.TimedOut); n > 0 && fx.TimedOut[n-1].Consumer == c.id && fx.TimedOut[n-1].Last+1 == id {
-			fx.TimedOut[n-1].Last = id
-		} else {
-			fx.TimedOut = append(fx.TimedOut, TimedOut{c.id, Range{id, id}})
-		}
+		fx.timedOut(c, id)
 		if !c.getter && !c.cancelled {
 			c.late = with(c.late, id)
 		}
 	})
 	s.stats.Unacked -= uint64(n)
+}
+
+// timedOut notes that a delivery has timed out, as part of the last range where it continues that.
+func (e *Effects) timedOut(c *consumer, id DeliveryID) {
+	if n := len(e.TimedOut); n > 0 && e.TimedOut[n-1].Consumer == c.id && e.TimedOut[n-1].Last+1 == id {
+		e.TimedOut[n-1].Last = id
+		return
+	}
+	e.TimedOut = append(e.TimedOut, TimedOut{c.id, Range{id, id}})
 }
 
 // catchUp notes that deliveries were settled which may have timed out: with the last of them the consumer is like the

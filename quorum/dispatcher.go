@@ -104,6 +104,8 @@ func (d *dispatcher) carryOut(r *round) {
 			if c := x.queue.forget(x.consumer); c != nil {
 				c.out.Cancelled(&d.wake)
 			}
+		case opLeft:
+			x.queue.left(x.consumer)
 		case opActivity:
 			x.queue.activity(x.consumer, x.active)
 		case opContinue:
@@ -398,7 +400,6 @@ func (d *dispatcher) dropTimedOut(q *Queue, id queue.ConsumerID, ids queue.Range
 	q.mu.Lock()
 	c := q.consumers[id]
 	if c != nil {
-		c.late = max(c.late, ids.Last)
 		c.pending = slices.DeleteFunc(c.pending, func(p pending) bool {
 			if p.id < ids.First || p.id > ids.Last {
 				return false

@@ -38,6 +38,9 @@ func (m *machine) carryOut(r *round, q *replica) {
 	for _, c := range fx.Cancel {
 		r.ops = append(r.ops, op{kind: opCancel, queue: q.local, consumer: c})
 	}
+	for _, c := range fx.Left {
+		r.ops = append(r.ops, op{kind: opLeft, queue: q.local, consumer: c})
+	}
 	for _, x := range fx.Activity {
 		r.ops = append(r.ops, op{kind: opActivity, queue: q.local, consumer: x.Consumer, active: x.Active})
 	}

@@ -33,9 +33,9 @@ type consumer struct {
 	taken   []queue.Range    // offered, to be settled for it
 	blocked bool             // its outlet is full, until Ready
 	posted  bool             // the dispatcher will look at it
-	gone    bool             // gets nothing more
+	gone    bool             // gets nothing more; it may hold something that its owner settles
+	empty   bool             // it was ended, and holds nothing
 	last    queue.DeliveryID // handed out by the machine last
-	late    queue.DeliveryID // of what it was told has timed out, the last
 	active  bool             // what its outlet was told last
 }
 
@@ -165,18 +165,48 @@ func (q *Queue) Detach(id queue.ConsumerID, how queue.Detachment, w *queue.Wake,
 	q.ask(cmdDetach, func(dst []byte) []byte {
 		return append(binary.AppendUvarint(dst, uint64(id)), byte(how))
 	}, func(d *dispatcher, _ *result) {
-		if c := q.forget(id); c != nil {
+		if c := q.leave(id, how); c != nil {
 			d.settleTaken(c)
-			if how == queue.Cancel && len(c.pending) > 0 { // nobody will ever see them
-				var back []queue.Range
-				for i := range c.pending {
-					back = appendRange(back, queue.Range{First: c.pending[i].id, Last: c.pending[i].id})
-				}
+			var back []queue.Range
+			q.mu.Lock()
+			for i := range c.pending {
+				back = appendRange(back, queue.Range{First: c.pending[i].id, Last: c.pending[i].id})
+			}
+			c.pending = nil
+			q.mu.Unlock()
+			if how == queue.Cancel { // nobody will ever see them
 				q.settle(id, back, queue.Return)
 			}
 		}
 		done()
 	})
+}
+
+// leave has nothing more offered to a consumer. One that is cancelled stays known until it holds nothing: should the machine take that
+// back, its owner hears of it. It returns nil if there is none.
+func (q *Queue) leave(id queue.ConsumerID, how queue.Detachment) *consumer {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	c := q.consumers[id]
+	if c != nil {
+		c.gone = true
+		if how == queue.Remove || c.empty {
+			delete(q.consumers, id)
+		}
+	}
+	return c
+}
+
+// left says that the machine has forgotten a consumer, which was ended and holds nothing.
+func (q *Queue) left(id queue.ConsumerID) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if c := q.consumers[id]; c != nil {
+		c.empty = true
+		if c.gone {
+			delete(q.consumers, id)
+		}
+	}
 }
 
 // forget takes a consumer out: nothing more is offered to it. It returns nil if there is none.

@@ -8,10 +8,12 @@ import (
 )
 
 // reload has this node's clients go on after the slot has skipped a part of the log, and came by a snapshot to what that part
-// did: commands are answered, consumers get what they hold and were not given, and hear it if they are gone.
+// did: commands are answered, consumers get what they hold and were not given, and hear it if they are gone, or were late.
 func (d *dispatcher) reload(x *reload) {
+	told := map[*consumer]bool{}
 	for i := range x.queues { // before the answers to what came behind that
-		d.endGone(&x.queues[i])
+		d.tellGone(&x.queues[i])
+		d.tellLate(&x.queues[i], told)
 	}
 	for _, number := range d.proposer.Unheard(x.last) {
 		b := d.proposer.Claim(number)
@@ -31,23 +33,33 @@ func (d *dispatcher) reload(x *reload) {
 		d.proposer.Finish(b)
 	}
 	for i := range x.queues {
+		d.tellGone(&x.queues[i])
+		d.tellLate(&x.queues[i], told)
 		d.resume(&x.queues[i])
 	}
 }
 
-// endGone tells the consumers of a queue that it has no more.
-func (d *dispatcher) endGone(h *holdings) {
+// tellGone tells the consumers of a queue that it has no more. Of a getter, or a consumer that was cancelled, nobody can tell
+// whether what it held was settled in the part that was skipped, or came back: it counts as late.
+func (d *dispatcher) tellGone(h *holdings) {
 	q := h.queue
-	var gone []*consumer
+	var gone, late []*consumer
 	q.mu.Lock()
 	for id, c := range q.consumers {
-		if _, holds := h.held[id]; !holds {
-			c.gone = true
-			delete(q.consumers, id)
-			gone = append(gone, c)
+		if _, holds := h.held[id]; holds {
+			continue
 		}
+		if (c.getter || c.gone) && h.before[id] {
+			late = append(late, c)
+		}
+		c.gone = true
+		delete(q.consumers, id)
+		gone = append(gone, c)
 	}
 	q.mu.Unlock()
+	for _, c := range late {
+		c.out.TimedOut(&d.wake)
+	}
 	for _, c := range gone {
 		if c.out != nil {
 			c.out.Cancelled(&d.wake)
@@ -55,11 +67,28 @@ func (d *dispatcher) endGone(h *holdings) {
 	}
 }
 
+// tellLate tells the consumers of a queue that some of what they held has timed out. Those in told know it. One that was late before
+// may hear it twice: what it has settled all the same has left no trace.
+func (d *dispatcher) tellLate(h *holdings, told map[*consumer]bool) {
+	q := h.queue
+	var late []*consumer
+	q.mu.Lock()
+	for id, c := range q.consumers {
+		if h.held[id].overdue && !told[c] {
+			told[c] = true
+			late = append(late, c)
+		}
+	}
+	q.mu.Unlock()
+	for _, c := range late {
+		c.out.TimedOut(&d.wake)
+	}
+}
+
 // resume has the consumers of a queue go on with what they hold by now.
 func (d *dispatcher) resume(h *holdings) {
-	d.endGone(h)
 	q := h.queue
-	var on, late []*consumer
+	var on []*consumer
 	type expired struct {
 		id  queue.ConsumerID
 		ids []queue.Range
@@ -79,35 +108,30 @@ func (d *dispatcher) resume(h *holdings) {
 		for _, p := range c.pending {
 			waits[p.id] = true
 		}
-		had := c.pending
 		c.pending = nil
 		for _, p := range k.deliveries {
-			if !c.getter && (p.id > c.last || waits[p.id]) {
+			if !c.getter && !c.gone && (p.id > c.last || waits[p.id]) {
 				c.pending = append(c.pending, p)
+			}
+			delete(waits, p.id)
+		}
+		x := expired{id: id}
+		for _, r := range k.late { // it will not settle what it has never seen
+			for n := r.First; n <= r.Last; n++ {
+				if n > c.last || waits[n] {
+					x.ids = appendRange(x.ids, queue.Range{First: n, Last: n})
+				}
 			}
 		}
 		if n := len(k.deliveries); n > 0 {
 			c.last = max(c.last, k.deliveries[n-1].id)
 		}
-		if n := len(k.late); n > 0 && k.late[n-1].Last > c.late { // it will not settle what it has never seen
-			c.late = k.late[n-1].Last
-			x := expired{id: id}
-			for _, p := range had {
-				if !slices.ContainsFunc(c.pending, func(y pending) bool { return y.id == p.id }) {
-					x.ids = appendRange(x.ids, queue.Range{First: p.id, Last: p.id})
-				}
-			}
-			dropped = append(dropped, x)
-			late = append(late, c)
-		}
+		dropped = append(dropped, x)
 		on = append(on, c)
 	}
 	q.mu.Unlock()
 	for _, x := range dropped {
 		q.settle(x.id, x.ids, queue.Ack)
-	}
-	for _, c := range late {
-		c.out.TimedOut(&d.wake)
 	}
 	for _, c := range on {
 		d.goOn(c)

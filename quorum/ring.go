@@ -30,13 +30,15 @@ type reload struct {
 type holdings struct {
 	queue  *Queue
 	held   map[queue.ConsumerID]holding
-	single bool // only one consumer is active:
+	before map[queue.ConsumerID]bool // those that held something before what was skipped; nil: the queue is gone
+	single bool                      // only one consumer is active:
 	active queue.ConsumerID
 }
 
 type holding struct {
 	deliveries []pending
 	late       []queue.Range // that have timed out
+	overdue    bool          // some have, ever
 }
 
 // op is one thing to do. Which of its fields mean something depends on what it is.
@@ -57,6 +59,7 @@ const (
 	opLetters                // letters[from:to]
 	opTimedOut               // consumer took too long for ids, which have returned
 	opCancel                 // the machine ended consumer
+	opLeft                   // consumer was ended, and holds nothing
 	opActivity               // consumer is active or no longer
 	opContinue               // the machine wants to go on
 	opDeleted                // the queue is gone

@@ -299,6 +299,7 @@ func (m *machine) replace(x *received, queues map[uint64]*replica) error {
 		m.mu.Unlock()
 		return err
 	}
+	before := m.queues
 	m.queues, m.gone = queues, nil
 	m.applied, m.since, m.held, m.memory, m.onDisk, m.waste = x.index, 0, 0, 0, 0, 0
 	m.tail, m.holds, m.others, m.cut = tail{}, nil, nil, 0
@@ -311,7 +312,7 @@ func (m *machine) replace(x *received, queues map[uint64]*replica) error {
 		m.live = true
 	}
 	if m.live {
-		m.goOnWith(o)
+		m.goOnWith(o, before)
 	}
 	m.mu.Unlock()
 	release.Flush()
@@ -323,8 +324,9 @@ func (m *machine) replace(x *received, queues map[uint64]*replica) error {
 }
 
 // goOnWith puts into a round what a snapshot says of this node's clients: what became of their commands, and what their
-// consumers hold. o is this node's origin, nil if the slot has not heard of it. Called with m.mu held.
-func (m *machine) goOnWith(o *propose.Origin[answer]) {
+// consumers hold. o is this node's origin, nil if the slot has not heard of it; before are the queues as they were. Called with
+// m.mu held.
+func (m *machine) goOnWith(o *propose.Origin[answer], before map[uint64]*replica) {
 	r := m.ring.get()
 	x := &reload{}
 	if o != nil && o.Boot == m.boot {
@@ -337,12 +339,13 @@ func (m *machine) goOnWith(o *propose.Origin[answer]) {
 	for id, local := range m.locals {
 		h := holdings{queue: local, held: map[queue.ConsumerID]holding{}}
 		if q := m.queues[id]; q != nil {
+			h.before = holders(before[id], mine)
 			h.single, h.active = q.config.SingleActive, q.state.Stats().Active
 			for c := range q.state.Holders() {
 				if c.Session != mine {
 					continue
 				}
-				k := holding{late: slices.Clone(c.Late)}
+				k := holding{late: slices.Clone(c.Late), overdue: c.Overdue}
 				for d := range q.state.Held(c.ID) {
 					k.deliveries = append(k.deliveries, pending{d.Seq, d.ID, d.Acquired, d.Failed, d.Redelivered})
 				}
@@ -357,6 +360,23 @@ func (m *machine) goOnWith(o *propose.Origin[answer]) {
 		m.takeOver(r)
 	}
 	m.ring.put(r)
+}
+
+// holders are the consumers and getters of a session that hold something of a queue, which may be nil.
+func holders(q *replica, session uint64) map[queue.ConsumerID]bool {
+	held := map[queue.ConsumerID]bool{}
+	if q == nil {
+		return held
+	}
+	for c := range q.state.Holders() {
+		if c.Session == session {
+			for range q.state.Held(c.ID) {
+				held[c.ID] = true
+				break
+			}
+		}
+	}
+	return held
 }
 
 // discard deletes the runs.

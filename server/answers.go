@@ -72,7 +72,6 @@ func (ch *channel) giveAnswers() {
 	}
 	if len(ch.answers) == 0 {
 		ch.answers = nil
-		ch.giveNotices()
 		if ch.waiting == 0 && ch.parked > 0 {
 			ch.conn.unpark()
 		}

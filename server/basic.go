@@ -240,7 +240,6 @@ func (ch *channel) cancel(m *amqp.BasicCancel) {
 	k.of.Detach(k.id, queue.Cancel, &c.wake, func() {
 		c.post(func() {
 			if ch.state == channelOpen {
-				ch.tellNotices(&c.wake, nil)
 				answer(&c.wake)
 				c.retire(k, &c.wake)
 			}
@@ -291,7 +290,6 @@ func (ch *channel) getFrom(k *consumer, noAck bool) {
 	c := ch.conn
 	k.of.Get(k.id, noAck, &c.wake, func(o queue.Offered, ready uint64, ok bool) {
 		var w queue.Wake
-		ch.tellNotices(&w, k)
 		if !ok {
 			k.tell(&w, &amqp.BasicGetEmpty{})
 			c.server.Counters.GetEmpty.Add(1)

@@ -32,10 +32,11 @@ type channel struct {
 	prefetch   uint32                   // of consumers to come
 	replies    *consumer                // direct reply-to
 
-	mu        sync.Mutex // guards what follows. Locked alone or under no lock but a queue's
-	ended     bool       // nothing more goes out
-	notices   []string   // tags of consumers that were ended, and the client not told yet
-	tag       uint64     // last delivery tag given out
+	mu        sync.Mutex  // guards what follows. Locked alone or under no lock but a queue's
+	ended     bool        // nothing more goes out
+	deletes   int         // queues that the client deletes, and has no answer for
+	notices   []*consumer // that were ended meanwhile, of which the client hears behind the answers
+	tag       uint64      // last delivery tag given out
 	unacked   queue.Window[unacked]
 	handles   []*consumer
 	free      []uint32                    // of handles
@@ -45,6 +46,8 @@ type channel struct {
 	counts    ChannelCounts
 
 	uncommitted, unsettled int // publishes and settled deliveries of tx
+
+	muted bool // guarded by conn.out.mu: it is about to be closed with an error, which no answer overtakes
 }
 
 type channelState uint8
@@ -198,6 +201,27 @@ func (c *conn) raise(ch *channel, err *amqp.Error) {
 		ch.send(&amqp.ChannelClose{ReplyCode: err.Code, ReplyText: err.Text, ClassID: err.Class, MethodID: err.Method})
 	})
 	c.runMail()
+}
+
+// mute has no answer go out any more on a channel that is about to be closed with an error. It may be called on any goroutine.
+func (ch *channel) mute(w *queue.Wake) {
+	ch.conn.out.mu.Lock()
+	ch.muted = true
+	ch.conn.out.mu.Unlock()
+	ch.postponeConfirms(w)
+}
+
+// postponeConfirms has what is confirmed from now on be announced behind what the outbox has by now.
+func (ch *channel) postponeConfirms(w *queue.Wake) {
+	ch.mu.Lock()
+	confirms := ch.confirms
+	ch.mu.Unlock()
+	if confirms == nil {
+		return
+	}
+	if it, ok := confirms.postpone(); ok {
+		ch.conn.put(w, it)
+	}
 }
 
 // closedByPeer ends the channel at the peer's wish.

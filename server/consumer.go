@@ -89,7 +89,9 @@ func (k *consumer) tell(w *queue.Wake, m amqp.Method) {
 	ch.conn.putText(w, k, func(dst []byte) []byte { return amqp.AppendMethodFrame(dst, ch.number, m) })
 }
 
-// Cancelled implements queue.Outlet: the queue is gone, or has ended the consumer.
+// Cancelled implements queue.Outlet: the queue is gone, or has ended the consumer. The client is told at once, before whatever the queue
+// answers from now on: by an answer it knows what has become of its acknowledgements. Only who deletes a queue hears of that
+// first.
 func (k *consumer) Cancelled(w *queue.Wake) {
 	ch := k.channel
 	ch.mu.Lock()
@@ -107,73 +109,69 @@ func (k *consumer) Cancelled(w *queue.Wake) {
 		delete(ch.consumers, k.tag)
 	}
 	tell := !k.getter && ch.conn.capabilities.cancelNotify
-	if tell {
-		ch.notices = append(ch.notices, k.tag)
+	if tell && ch.deletes > 0 {
+		ch.notices = append(ch.notices, k)
+		tell = false
 	}
 	ch.mu.Unlock()
+	if tell {
+		k.tellEnded(w)
+	}
 	if !leaving {
 		ch.conn.retire(k, w)
 		if k.stream { // which may be there still, and has lost this consumer only
 			k.of.Detach(k.id, queue.Cancel, w, func() {})
 		}
 	}
-	if tell {
-		ch.conn.post(ch.giveNotices)
-	}
 }
 
 // TimedOut implements queue.Outlet. A client that understands basic.cancel is told so that its consumer gets nothing more
-// for now; another loses the channel, as does one that fetched the message (RabbitMQ docs: consumers, "Acknowledgement
-// Timeout").
-func (k *consumer) TimedOut(*queue.Wake) {
+// for now; another loses the channel, as does one that fetched the message or has cancelled the consumer (RabbitMQ docs: consumers,
+// "Acknowledgement Timeout"). Either comes before whatever the queue answers from now on.
+func (k *consumer) TimedOut(w *queue.Wake) {
 	c, ch := k.channel.conn, k.channel
-	c.post(func() {
-		ch.mu.Lock()
-		known := !k.getter && !k.cancelled && !ch.ended
-		ch.mu.Unlock()
-		switch {
-		case ch.state != channelOpen:
-		case known && c.capabilities.cancelNotify:
-			ch.mu.Lock()
-			ch.notices = append(ch.notices, k.tag)
-			ch.mu.Unlock()
-			ch.giveNotices()
-		default:
+	ch.mu.Lock()
+	known := !k.getter && (!k.cancelled || k.leaving)
+	ended := ch.ended
+	ch.mu.Unlock()
+	switch {
+	case ended:
+	case known && c.capabilities.cancelNotify:
+		k.tellEnded(w)
+	default:
+		ch.mute(w)
+		c.post(func() {
 			c.raise(ch, amqp.Errorf(amqp.PreconditionFailed, "delivery acknowledgement on channel %d timed out. Timeout value used: %d ms. "+
 				"This timeout value can be configured, see consumers doc guide to learn more", ch.number, cmp.Or(k.timeout, k.of.Settings().Config.ConsumerTimeout)))
-		}
-	})
-}
-
-// giveNotices tells the client which consumers were ended, once it has all its answers: whoever deletes a queue hears of
-// that first.
-func (ch *channel) giveNotices() {
-	if ch.waiting > 0 || len(ch.answers) > 0 {
-		return
+		})
 	}
-	ch.tellNotices(&ch.conn.wake, nil)
 }
 
-// tellNotices tells the client at once which consumers were ended. It comes before the answer to whatever a queue did after it
-// ended them: by that answer a client knows what has become of its acknowledgements. Where the channel waits for a getter, that
-// is about; then it runs on any goroutine, as the reader tells nothing until it has been resumed.
-func (ch *channel) tellNotices(w *queue.Wake, about *consumer) {
+// tellEnded tells the client that the queue has ended k. Confirms that come from now on stand behind it.
+func (k *consumer) tellEnded(w *queue.Wake) {
+	k.tell(w, &amqp.BasicCancel{ConsumerTag: k.tag, NoWait: true})
+	k.channel.postponeConfirms(w)
+}
+
+// deleting has the client hear that a queue's consumers were ended after it has heard that the queue is deleted, which it asks for.
+func (ch *channel) deleting() {
 	ch.mu.Lock()
-	tags := ch.notices
-	ch.notices = nil
-	if ch.ended {
-		tags = nil
+	ch.deletes++
+	ch.mu.Unlock()
+}
+
+// deleted is called when the client has the answer.
+func (ch *channel) deleted() {
+	ch.mu.Lock()
+	ch.deletes--
+	var ended []*consumer
+	if ch.deletes == 0 {
+		ended, ch.notices = ch.notices, nil
 	}
 	ch.mu.Unlock()
-	if len(tags) == 0 {
-		return
+	for _, k := range ended {
+		k.tellEnded(&ch.conn.wake)
 	}
-	ch.conn.putText(w, about, func(dst []byte) []byte {
-		for _, tag := range tags {
-			dst = amqp.AppendMethodFrame(dst, ch.number, &amqp.BasicCancel{ConsumerTag: tag, NoWait: true})
-		}
-		return dst
-	})
 }
 
 // Activity implements queue.Outlet.

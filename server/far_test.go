@@ -22,7 +22,8 @@ type far struct {
 	more sync.Cond
 	held bool
 	n    uint64
-	out  queue.Outlet // attached last
+	out  queue.Outlet        // attached last
+	soon func(w *queue.Wake) // done once, just before the next call that has an answer
 }
 
 func newFar(t testing.TB) *far {
@@ -50,6 +51,13 @@ func (f *far) last() queue.Outlet {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.out
+}
+
+// before has something done by a queue just before it answers the next call that has an answer.
+func (f *far) before(soon func(w *queue.Wake)) {
+	f.mu.Lock()
+	f.soon = soon
+	f.mu.Unlock()
 }
 
 // rest returns when no call is on its way.
@@ -88,6 +96,20 @@ func (q *farQueue) later(call func(w *queue.Wake)) {
 	}
 }
 
+// answer is later, for a call that has an answer.
+func (q *farQueue) answer(call func(w *queue.Wake)) {
+	q.later(func(w *queue.Wake) {
+		q.far.mu.Lock()
+		soon := q.far.soon
+		q.far.soon = nil
+		q.far.mu.Unlock()
+		if soon != nil {
+			soon(w)
+		}
+		call(w)
+	})
+}
+
 func (q *farQueue) run() {
 	for {
 		q.mu.Lock()
@@ -121,18 +143,18 @@ func (q *farQueue) run() {
 func (q *farQueue) Publish(b *queue.Batch, _ *queue.Wake) {
 	mine := queue.Batch{Messages: slices.Clone(b.Messages), Numbers: slices.Clone(b.Numbers), Confirms: b.Confirms}
 	b.Pressed = false
-	q.later(func(w *queue.Wake) { q.Classic.Publish(&mine, w) })
+	q.answer(func(w *queue.Wake) { q.Classic.Publish(&mine, w) })
 }
 
 func (q *farQueue) Attach(spec queue.ConsumerSpec, out queue.Outlet, _ *queue.Wake, done func(queue.ConsumerID, error)) {
 	q.far.mu.Lock()
 	q.far.out = out
 	q.far.mu.Unlock()
-	q.later(func(w *queue.Wake) { q.Classic.Attach(spec, out, w, done) })
+	q.answer(func(w *queue.Wake) { q.Classic.Attach(spec, out, w, done) })
 }
 
 func (q *farQueue) Detach(c queue.ConsumerID, how queue.Detachment, _ *queue.Wake, done func()) {
-	q.later(func(w *queue.Wake) { q.Classic.Detach(c, how, w, done) })
+	q.answer(func(w *queue.Wake) { q.Classic.Detach(c, how, w, done) })
 }
 
 func (q *farQueue) Ready(c queue.ConsumerID, _ *queue.Wake) {
@@ -140,7 +162,7 @@ func (q *farQueue) Ready(c queue.ConsumerID, _ *queue.Wake) {
 }
 
 func (q *farQueue) Get(c queue.ConsumerID, noAck bool, _ *queue.Wake, done func(queue.Offered, uint64, bool)) {
-	q.later(func(w *queue.Wake) { q.Classic.Get(c, noAck, w, done) })
+	q.answer(func(w *queue.Wake) { q.Classic.Get(c, noAck, w, done) })
 }
 
 func (q *farQueue) Settle(c queue.ConsumerID, ids []queue.Range, o queue.Outcome, _ *queue.Wake) {
@@ -149,7 +171,7 @@ func (q *farQueue) Settle(c queue.ConsumerID, ids []queue.Range, o queue.Outcome
 }
 
 func (q *farQueue) Purge(_ *queue.Wake, done func(uint64)) {
-	q.later(func(w *queue.Wake) { q.Classic.Purge(w, done) })
+	q.answer(func(w *queue.Wake) { q.Classic.Purge(w, done) })
 }
 
 func (q *farQueue) Configure(c queue.Config, _ *queue.Wake) {

@@ -177,6 +177,13 @@ func TestCounts(t *testing.T) {
 	}
 }
 
+// timedOut has an outlet hear that something has timed out.
+func timedOut(o queue.Outlet) {
+	var w queue.Wake
+	o.TimedOut(&w)
+	w.Flush()
+}
+
 // TestTimedOut: a consumer whose deliveries were taken back is told so, or loses its channel.
 func TestTimedOut(t *testing.T) {
 	n := start(t, nil)
@@ -187,7 +194,7 @@ func TestTimedOut(t *testing.T) {
 	w.expect(1, &amqp.BasicDeliver{})
 	w.content(1)
 	for range 2 { // it stays attached, and may be late again
-		n.far.last().TimedOut(new(queue.Wake))
+		timedOut(n.far.last())
 		var m amqp.BasicCancel
 		if w.expect(1, &m); m.ConsumerTag != "c" || !m.NoWait {
 			t.Fatalf("%+v", m)
@@ -197,7 +204,7 @@ func TestTimedOut(t *testing.T) {
 	w.expect(2, &amqp.ChannelOpenOk{})
 	w.send(2, &amqp.BasicGet{Queue: "q"})
 	w.expect(2, &amqp.BasicGetEmpty{})
-	n.far.last().TimedOut(new(queue.Wake))
+	timedOut(n.far.last())
 	var m amqp.ChannelClose
 	w.expect(2, &m)
 	if want := "PRECONDITION_FAILED - delivery acknowledgement on channel 2 timed out. Timeout value used: 0 ms. This timeout value can be configured, see consumers doc guide to learn more"; m.ReplyText != want || m.ClassID != 0 || m.MethodID != 0 {
@@ -205,9 +212,16 @@ func TestTimedOut(t *testing.T) {
 	}
 }
 
-// TestEndedFirst: a client hears that its consumer was ended before it has the answer to what it asked when that was so: by
-// that answer it takes what it acknowledged for done.
+// TestEndedFirst: a client hears that its consumer was ended, or has lost deliveries, before it has the answer to what it asked behind its
+// acknowledgements: by that answer it takes them for done. The queue answers just after it says so.
 func TestEndedFirst(t *testing.T) {
+	ends := []struct {
+		name string
+		end  func(queue.Outlet, *queue.Wake)
+	}{
+		{"cancelled", queue.Outlet.Cancelled},
+		{"timed out", queue.Outlet.TimedOut},
+	}
 	for _, c := range []struct {
 		name        string
 		ask, answer amqp.Method
@@ -215,36 +229,140 @@ func TestEndedFirst(t *testing.T) {
 		{"get", &amqp.BasicGet{Queue: "q"}, &amqp.BasicGetOk{}},
 		{"get from another queue", &amqp.BasicGet{Queue: "empty"}, &amqp.BasicGetEmpty{}},
 		{"purge", &amqp.QueuePurge{Queue: "q"}, &amqp.QueuePurgeOk{}},
+		{"consume", &amqp.BasicConsume{Queue: "q", ConsumerTag: "d"}, &amqp.BasicConsumeOk{}},
 		{"cancel", &amqp.BasicCancel{ConsumerTag: "c"}, &amqp.BasicCancelOk{}},
+		{"publish", nil, &amqp.BasicAck{}},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			n := start(t, nil)
-			p := n.filled(t, 2)
-			p.declareAs(broker.Quorum, "empty")
-			w := n.open(t, nil)
-			w.send(1, &amqp.BasicQos{PrefetchCount: 1})
-			w.expect(1, &amqp.BasicQosOk{})
-			w.send(1, &amqp.BasicConsume{Queue: "q", ConsumerTag: "c"})
-			w.expect(1, &amqp.BasicConsumeOk{})
-			w.expect(1, &amqp.BasicDeliver{})
-			w.content(1)
-			consumer := n.far.last()
-			n.far.hold()
-			w.send(1, c.ask)
-			until(t, "it waits", func() bool { return n.far.open.Load() > 0 })
-			var wake queue.Wake
-			consumer.Cancelled(&wake)
-			wake.Flush()
-			n.far.release()
-			var cancel amqp.BasicCancel
-			if w.expect(1, &cancel); cancel.ConsumerTag != "c" {
-				t.Errorf("%q was cancelled", cancel.ConsumerTag)
-			}
-			w.expect(1, c.answer)
-			if _, got := c.answer.(*amqp.BasicGetOk); got {
-				w.content(1)
-			}
-			w.sync()
+		for _, e := range ends {
+			t.Run(c.name+", "+e.name, func(t *testing.T) {
+				n := start(t, nil)
+				p := n.filled(t, 2)
+				p.declareAs(broker.Quorum, "empty")
+				w := n.open(t, nil)
+				w.holdOne("c")
+				consumer := n.far.last()
+				n.far.hold()
+				n.far.before(func(w *queue.Wake) { e.end(consumer, w) })
+				w.askFor(c.ask)
+				n.far.release()
+				var cancel amqp.BasicCancel
+				if w.expect(1, &cancel); cancel.ConsumerTag != "c" {
+					t.Errorf("%q was cancelled", cancel.ConsumerTag)
+				}
+				w.expect(1, c.answer)
+				switch c.answer.(type) {
+				case *amqp.BasicGetOk:
+					w.content(1)
+				case *amqp.BasicConsumeOk:
+					w.expect(1, &amqp.BasicDeliver{})
+					w.content(1)
+				}
+				w.sync()
+			})
+		}
+		for _, lost := range []string{"no notice", "got"} {
+			t.Run(c.name+", channel lost, "+lost, func(t *testing.T) {
+				n := start(t, nil)
+				p := n.filled(t, 2)
+				p.declareAs(broker.Quorum, "empty")
+				var w *wire
+				if lost == "got" {
+					w = n.open(t, nil)
+					w.holdOne("c")
+					w.send(1, &amqp.BasicGet{Queue: "q"})
+					w.expect(1, &amqp.BasicGetOk{})
+					w.content(1)
+				} else {
+					w = n.openAware(t)
+					w.holdOne("c")
+				}
+				late := n.far.last()
+				n.far.hold()
+				n.far.before(func(w *queue.Wake) { late.TimedOut(w) })
+				w.askFor(c.ask)
+				n.far.release()
+				var end amqp.ChannelClose
+				if w.expect(1, &end); end.ReplyCode != amqp.PreconditionFailed {
+					t.Errorf("%+v", end)
+				}
+				w.send(1, &amqp.ChannelCloseOk{})
+				w.send(1, &amqp.ChannelOpen{})
+				w.expect(1, &amqp.ChannelOpenOk{})
+				w.sync()
+				n.far.rest(t)
+				published := uint32(0)
+				if c.ask == nil {
+					published = 1
+				}
+				p.stillThere("empty", published, 0)
+			})
+		}
+	}
+}
+
+// TestConfirmsBehindTheEnd: what a queue confirms after it has taken something away is announced behind the news of that, even if
+// confirms of before have not been announced yet.
+func TestConfirmsBehindTheEnd(t *testing.T) {
+	n := start(t, nil)
+	p := n.filled(t, 1)
+	p.declareAs(broker.Quorum, "empty")
+	w := n.open(t, nil)
+	w.holdOne("c")
+	consumer := n.far.last()
+	for i := range uint64(20) {
+		n.far.rest(t)
+		n.far.hold()
+		n.far.before(func(*queue.Wake) { // the first goes alone; then, between two that may be announced together
+			n.far.before(func(*queue.Wake) { n.far.before(func(w *queue.Wake) { consumer.TimedOut(w) }) })
 		})
+		for k := range int64(3) {
+			w.askFor(nil)
+			until(t, "it waits", func() bool { return n.far.open.Load() > k })
+		}
+		n.far.release()
+		told, confirmed := false, uint64(0)
+		for !told || confirmed < 3*i+3 {
+			f, err := w.frame()
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := amqp.DecodeMethod(f.Payload)
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch m := m.(type) {
+			case *amqp.BasicCancel:
+				told = true
+			case *amqp.BasicAck:
+				if confirmed = m.DeliveryTag; confirmed == 3*i+3 && !told {
+					t.Fatalf("round %d: confirmed before the consumer was told", i)
+				}
+			default:
+				t.Fatalf("%+v", m)
+			}
+		}
+	}
+}
+
+// holdOne has a channel in confirm mode hold a message by a consumer.
+func (w *wire) holdOne(tag string) {
+	w.Helper()
+	w.send(1, &amqp.ConfirmSelect{})
+	w.expect(1, &amqp.ConfirmSelectOk{})
+	w.send(1, &amqp.BasicQos{PrefetchCount: 1})
+	w.expect(1, &amqp.BasicQosOk{})
+	w.send(1, &amqp.BasicConsume{Queue: "q", ConsumerTag: tag})
+	w.expect(1, &amqp.BasicConsumeOk{})
+	w.expect(1, &amqp.BasicDeliver{})
+	w.content(1)
+}
+
+// askFor sends a method, or publishes a message if there is none.
+func (w *wire) askFor(m amqp.Method) {
+	w.Helper()
+	if m == nil {
+		w.raw(numbered(1, "empty", 0, 1, 100))
+	} else {
+		w.send(1, m)
 	}
 }

@@ -84,11 +84,11 @@ func (o *outbox) add(bytes int) (wake bool) {
 }
 
 // putText appends what encode appends to its argument, as one unit. It returns false when the outbox is closed, or the
-// consumer that it is about, which may be nil, is gone.
+// consumer that it is about, which may be nil, is gone or its channel muted.
 func (c *conn) putText(w *queue.Wake, about *consumer, encode func(dst []byte) []byte) bool {
 	o := &c.out
 	o.mu.Lock()
-	if o.sealed || about != nil && about.gone {
+	if o.sealed || about != nil && (about.gone || about.channel.muted) {
 		o.mu.Unlock()
 		return false
 	}
@@ -109,12 +109,13 @@ func (c *conn) putText(w *queue.Wake, about *consumer, encode func(dst []byte) [
 	return true
 }
 
-// put appends one item. The reference of its message passes to the outbox, which releases it if it is closed.
+// put appends one item, unless its channel is muted. The reference of its message passes to the outbox, which releases what it does
+// not take.
 func (c *conn) put(w *queue.Wake, it item) {
 	o := &c.out
 	o.mu.Lock()
 	reply := it.kind == itemDeliver
-	if o.sealed || reply && (it.consumer.gone || o.asked > maxReplies) {
+	if o.sealed || it.channel.muted || reply && (it.consumer.gone || o.asked > maxReplies) {
 		o.mu.Unlock()
 		if reply || it.kind == itemGetOk {
 			c.server.pool.Release(it.offered.Message.Ref.Slab, 1)
@@ -135,7 +136,7 @@ func (c *conn) put(w *queue.Wake, it item) {
 func (k *consumer) Offer(ds []queue.Offered, w *queue.Wake) bool {
 	o := &k.channel.conn.out
 	o.mu.Lock()
-	if o.sealed || k.gone {
+	if o.sealed || k.gone || k.channel.muted {
 		o.mu.Unlock()
 		release := queue.Releaser{Pool: k.channel.conn.server.pool}
 		for i := range ds {
@@ -159,7 +160,7 @@ func (k *consumer) Form() (head []byte, frameMax int) { return k.head, int(k.cha
 func (k *consumer) OfferFrames(fs []queue.Frames, room int, w *queue.Wake) bool {
 	o := &k.channel.conn.out
 	o.mu.Lock()
-	if o.sealed || k.gone {
+	if o.sealed || k.gone || k.channel.muted {
 		o.mu.Unlock()
 		for i := range fs {
 			k.channel.conn.server.pool.Release(fs[i].Ref.Slab, 1)

@@ -61,7 +61,6 @@ func (c *conn) roomCame() {
 // resume lets a channel go on whose operation was answered.
 func (ch *channel) resume() {
 	ch.waiting--
-	ch.giveNotices()
 	if ch.waiting == 0 && len(ch.answers) == 0 && ch.parked > 0 {
 		ch.conn.unpark()
 	}

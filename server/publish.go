@@ -394,11 +394,7 @@ func (c *conn) giveBack(ch *channel, stored []byte) {
 		dst = amqp.AppendFrame(dst, amqp.FrameHeader, ch.number, s.Header)
 		return amqp.AppendBodyFrames(dst, ch.number, s.AppendBody(nil), c.frameMax)
 	})
-	if ch.confirms != nil {
-		if it, ok := ch.confirms.postpone(); ok {
-			c.put(&c.wake, it)
-		}
-	}
+	ch.postponeConfirms(&c.wake)
 }
 
 var noRoute = []byte("NO_ROUTE")

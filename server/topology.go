@@ -15,7 +15,6 @@ func (ch *channel) finish(id amqp.MethodID, err *amqp.Error, then func()) {
 	case err != nil:
 		ch.conn.raise(ch, err.In(id))
 	default:
-		ch.tellNotices(&ch.conn.wake, nil)
 		then()
 	}
 	ch.resume()
@@ -150,7 +149,9 @@ func (ch *channel) deleteQueue(m *amqp.QueueDelete) *amqp.Error {
 	var deleted uint64
 	answer := ch.answered(amqp.QueueDeleteID, func() {
 		ch.replyUnless(m.NoWait, &amqp.QueueDeleteOk{MessageCount: uint32(deleted)})()
+		ch.deleted()
 	})
+	ch.deleting()
 	c.vhost.DeleteQueue(c.actor(), name, m.IfUnused, m.IfEmpty, &c.wake, func(n uint64, err *amqp.Error) {
 		deleted = n
 		answer(err)
