@@ -82,7 +82,8 @@ func (f *faults) one(ctx context.Context, rng *rand.Rand) error {
 	of := []faultKind{killOne, killOne, killOne, pauseOne, restartOne}
 	if len(f.members) > 1 {
 		of = []faultKind{killOne, killOne, killLeader, killLeader, killLeader, pauseOne, pauseOne, restartOne, restartAll,
-			isolate, isolate, oneWay, oneWay, oneWay, apart, flap, flap, strand, strand, rejoin, rejoin, rejoin, oldCopy} // the others with -only: see docs/reliability.md
+			isolate, isolate, oneWay, oneWay, oneWay, apart, flap, flap, strand, strand, rejoin, rejoin, oldCopy,
+			fullDisk, fullDisk, slowDisk, slowDisk, clockOff, clockOff}
 	}
 	if f.only != "" {
 		of = of[:0]
