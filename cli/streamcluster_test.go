@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -100,6 +101,26 @@ func TestStreamsInCluster(t *testing.T) {
 		})
 	}
 	committed(2, 8)
+
+	// Every node says what clients of all nodes do.
+	for i := range c.list {
+		for path, want := range map[string]string{
+			"/queues/%2F/s?columns=consumers,readers,message_stats.publish,message_stats.ack,consumer_details.channel_details.node": `{"message_stats":{"ack":28,"publish":20},"consumers":2,` +
+				`"readers":{"n@1":1,"n@2":0,"n@3":1},"consumer_details":[{"channel_details":{"node":"n@1"}},{"channel_details":{"node":"n@3"}}]}`,
+			"/queues/%2F?columns=name,consumers":                          `[{"name":"s","consumers":2}]`,
+			"/warren/streams/%2F/s/offsets?columns=name,online":           `[{"name":"n","online":true}]`,
+			"/overview?columns=object_totals.consumers,message_stats.ack": `{"message_stats":{"ack":28},"object_totals":{"consumers":2}}`,
+		} {
+			until(t, "the node tells of the stream", func() error {
+				code, text := c.list[i].do("guest", "GET", path, "")
+				text = regexp.MustCompile(`(\{"channel_details":\{"node":"n@\d"\}\}),(\{"channel_details":\{"node":"n@1"\}\})`).ReplaceAllString(text, "$2,$1") // its own come first
+				if code != 200 || strings.TrimSpace(text) != want {
+					return fmt.Errorf("node %d %s: %d %s, want %s", i+1, path, code, text, want)
+				}
+				return nil
+			})
+		}
+	}
 	_, from3 := consumeStream(t, conn3, "s", named)
 	select {
 	case <-cancelled:

@@ -609,7 +609,7 @@ func TestRates(t *testing.T) {
 	if r := api.samples.node(); r.received != 10 || r.delivery.publish != 10 {
 		t.Error(r)
 	}
-	if got := api.queueView(&f.queues[0]); got.Stats.PublishDetails.Rate != 10 || got.MessagesDetails.Rate != 6 {
+	if got := api.queueView(&f.queues[0], nil); got.Stats.PublishDetails.Rate != 10 || got.MessagesDetails.Rate != 6 {
 		t.Error(got)
 	}
 	f.queues = f.queues[1:]

@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// Some things only the node knows on which they are: connections, channels, consumers, its memory and its alarms, what classic queues hold. Who
-// is asked for them asks all other members at once the request that it got itself. They answer from what their own nodes know, with the
-// rows of a list, encoded already, and what to order them by; the pages are cut where the rows come together. What is not there within
-// askTime is left out.
+// Some things only the node knows on which they are: connections, channels, consumers, its memory and its alarms, what classic queues hold, who
+// publishes to streams and reads them. Who is asked for them asks all other members at once the request that it got itself. They answer from
+// what their own nodes know, with the rows of a list, encoded already, and what to order them by; the pages are cut where the rows come
+// together. What is not there within askTime is left out.
 
 const (
 	// askTime is how long the members have for an answer, or a part of it.
@@ -65,6 +65,8 @@ type reply struct {
 	Rows     []replyRow `json:"rows,omitempty"`
 	// Consumers are the member's, where details of queues are asked for.
 	Consumers []consumerView `json:"consumers,omitempty"`
+	// Shares are the member's, in the streams that queues were asked for.
+	Shares []share `json:"shares,omitempty"`
 
 	first int
 }

@@ -568,6 +568,9 @@ func TestAnOverviewAddsUp(t *testing.T) {
 	if n := len(at("listeners").([]any)); n != 3 || at("node") != "warren@a" {
 		t.Error(n, at("node"))
 	}
+	if _, _, text := c.nodes[0].client.do("GET", "/api/overview?columns=object_totals.channels,message_stats.publish", ""); text != `{"message_stats":{"publish":23},"object_totals":{"channels":3}}` {
+		t.Error(text)
+	}
 	if _, has := c.nodes[0].client.as("ann").object("/api/overview")["listeners"]; has {
 		t.Error("ann sees listeners")
 	}

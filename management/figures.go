@@ -60,8 +60,9 @@ func addUp(into, from reflect.Value) {
 	case reflect.Pointer:
 		switch {
 		case from.IsNil():
-		case into.IsNil():
-			into.Set(from)
+		case into.IsNil(): // what is added stays as it is
+			into.Set(reflect.New(into.Type().Elem()))
+			fallthrough
 		default:
 			addUp(into.Elem(), from.Elem())
 		}

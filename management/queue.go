@@ -169,7 +169,8 @@ func (a *API) queuePolicies(q *Queue) queuePolicyView {
 	return queuePolicyView{a.queueIdentity(q), known(q.Policy), known(q.OperatorPolicy), definition(q)}
 }
 
-func (a *API) queueView(q *Queue) queueView {
+// queueView is a queue with what the other members have said of it.
+func (a *API) queueView(q *Queue, others []memberShares) queueView {
 	v := queueView{queueIdentityView: a.queueIdentity(q),
 		Messages: messages(q), Ready: q.Ready, Unacked: q.Unacked,
 		RAM: q.Ready + q.Unacked, ReadyRAM: q.Ready, UnackedRAM: q.Unacked, // until messages can lie elsewhere
@@ -203,6 +204,9 @@ func (a *API) queueView(q *Queue) queueView {
 	} else {
 		v.Stats = messageStats(&counts, nil)
 	}
+	if q.Stream != nil {
+		v.addShares(others)
+	}
 	if q.Owner != "" {
 		v.Owner = &ownerView{Name: q.Owner}
 	}
@@ -210,8 +214,8 @@ func (a *API) queueView(q *Queue) queueView {
 }
 
 // queueDetail is a queue with its consumers.
-func (a *API) queueDetail(q *Queue, consumers []consumerView) queueDetailView {
-	v := queueDetailView{queueView: a.queueView(q), ConsumerDetails: list(consumers), Deliveries: []struct{}{}, Incoming: []struct{}{}}
+func (a *API) queueDetail(q *Queue, others []memberShares, consumers []consumerView) queueDetailView {
+	v := queueDetailView{queueView: a.queueView(q, others), ConsumerDetails: list(consumers), Deliveries: []struct{}{}, Incoming: []struct{}{}}
 	v.Policy, v.OperatorPolicy = known(q.Policy), known(q.OperatorPolicy)
 	if q.ExclusiveConsumer != "" {
 		v.ExclusiveConsumer = &q.ExclusiveConsumer
@@ -223,7 +227,9 @@ func (a *API) queueDetail(q *Queue, consumers []consumerView) queueDetailView {
 		at := q.HeadTimestamp.Unix()
 		v.HeadTimestamp = &at
 	}
-	v.IdleSince = idle(q.IdleSince)
+	if q.Stream == nil { // one of another node may have used it
+		v.IdleSince = idle(q.IdleSince)
+	}
 	if q.Owner != "" {
 		var owner Connection
 		if a.Broker.Connection(q.Owner, &owner) {
@@ -249,6 +255,7 @@ func (a *API) queues(r *request, full bool) {
 	if !ok {
 		return
 	}
+	var shares []memberShares
 	view := func(queue *Queue) any {
 		switch {
 		case q.identity && q.identityTotals:
@@ -256,16 +263,21 @@ func (a *API) queues(r *request, full bool) {
 		case q.identity:
 			return a.queuePolicies(queue)
 		}
-		return a.queueView(queue)
+		return a.queueView(queue, shares)
 	}
 	sees := a.visible(r.user)
 	l := rows{query: q}
 	full = !q.identity && (full || q.columns != nil)
 	others := a.gather(r, &l)
+	shares = sharesOf(others)
 	tells := a.teller(r, others)
 	for queue := range a.Broker.Queues(r.vhostOf()) {
-		if sees(queue.VHost) && tells(queue) {
+		switch {
+		case !sees(queue.VHost):
+		case tells(queue):
 			l.add(queue.VHost, queue.Name, 0, func() any { return view(queue) })
+		default:
+			a.tellShare(r, &q, queue)
 		}
 	}
 	consumers := map[[2]string][]consumerView{}
@@ -286,7 +298,7 @@ func (a *API) queues(r *request, full bool) {
 			return nil, false
 		}
 		if full {
-			return a.queueDetail(&queue, consumers[[2]string{row.vhost, row.name}]), true
+			return a.queueDetail(&queue, shares, consumers[[2]string{row.vhost, row.name}]), true
 		}
 		return view(&queue), true
 	})
@@ -300,9 +312,10 @@ func (a *API) oneQueue(r *request) {
 	}
 	p := r.URL.Query()
 	columns := columnsOf(p.Get("columns"))
-	inFull := p.Get("disable_stats") != "true" && columns.has("consumer_details")
+	q := query{columns: columns, identity: p.Get("disable_stats") == "true"}
+	inFull := !q.identity && columns.has("consumer_details")
 	var others []heard
-	if inFull || !a.holds(&queue) {
+	if inFull || !a.holds(&queue) || queue.Stream != nil && q.wantsShares() {
 		others = a.others(r, r.asks(http.MethodGet))
 	}
 	var consumers []consumerView
@@ -310,6 +323,7 @@ func (a *API) oneQueue(r *request) {
 		consumers = a.consumers(r, others, func(c *Consumer) bool { return c.VHost == queue.VHost && c.Queue == queue.Name })
 	}
 	if tells := a.teller(r, others); !tells(&queue) {
+		a.tellShare(r, &q, &queue)
 		for _, one := range others {
 			if one.Name == queue.Home && one.reply != nil && one.Status == http.StatusOK {
 				one.Body = withConsumers(one.Body, consumers, columns)
@@ -320,7 +334,7 @@ func (a *API) oneQueue(r *request) {
 		a.missing(r.w)
 		return
 	}
-	if p.Get("disable_stats") == "true" {
+	if q.identity {
 		if p.Get("enable_queue_totals") == "true" {
 			a.answer(r, queueTotalView{a.queuePolicies(&queue), messages(&queue), queue.Ready, queue.Unacked})
 		} else {
@@ -328,7 +342,7 @@ func (a *API) oneQueue(r *request) {
 		}
 		return
 	}
-	a.answer(r, a.queueDetail(&queue, consumers))
+	a.answer(r, a.queueDetail(&queue, sharesOf(others), consumers))
 }
 
 func (a *API) declareQueue(r *request) {

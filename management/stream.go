@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"slices"
 	"time"
 )
 
@@ -164,6 +166,17 @@ func (a *API) streamOffsets(r *request) {
 		if err != nil {
 			a.refuseStream(r, err)
 			return
+		}
+		for _, one := range a.others(r, question{Method: http.MethodGet, Path: r.URL.EscapedPath(), User: r.user}) { // where the names' consumers may be
+			var theirs []StreamOffset
+			if one.reply == nil || one.Status != http.StatusOK || json.Unmarshal(one.Body, &theirs) != nil {
+				continue
+			}
+			for _, o := range theirs {
+				if i := slices.IndexFunc(offsets, func(x StreamOffset) bool { return x.Name == o.Name }); i >= 0 {
+					offsets[i].Online = offsets[i].Online || o.Online
+				}
+			}
 		}
 		sendAll(a, r, false, offsets, func(o StreamOffset) (vhost, name string) { return "", o.Name })
 	}
