@@ -119,6 +119,9 @@ func (m *membership) inherit(ctx context.Context, h *heritage) error {
 			return err
 		}
 	}
+	if err := m.noteVotes(); err != nil {
+		return err
+	}
 	h.orphans = b.DropOrphans([]uint64{self})
 	if err := m.rest(ctx, func() (int, error) { return b.DropOrphans([]uint64{self}), nil }); err != nil {
 		return err
@@ -138,6 +141,18 @@ func (m *membership) inherit(ctx context.Context, h *heritage) error {
 		s, err := m.rooms.streams.Reconcile(ctx, m.meta.CaughtUp)
 		return q + s, err
 	})
+}
+
+// noteVotes has metadata say that this node has a vote in each slot: in some it may have followed.
+func (m *membership) noteVotes() error {
+	for _, s := range m.rooms.quorum.Slots() {
+		done := make(chan error, 1)
+		m.rooms.broker.PutReplica(broker.Replica{Shard: s.Shard, Member: m.identity.Number, Vote: broker.Votes}, func(err error) { done <- err })
+		if err := <-done; err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // rest waits until nothing is left to do.

@@ -128,7 +128,7 @@ func (m *membership) catchUp() error {
 		if err == nil || !errors.Is(err, context.DeadlineExceeded) {
 			return err
 		}
-		if m.rooms.restoring && time.Since(begun) > leadPatience {
+		if m.rooms.restoring && (m.meta.Follows() || time.Since(begun) > leadPatience) {
 			return quorum.ErrNoVote
 		}
 		m.sayWaiting()

@@ -104,6 +104,7 @@ type will struct {
 	classic []string // that live on this node, and
 	lost    []string // on others
 	logs    []quorum.LogEnd
+	follows []string // slots in which the node has no vote, with those who have
 }
 
 // lastWill looks at the directory of a stopped member.
@@ -138,6 +139,9 @@ func lastWill(dir string, log *slog.Logger) (w *will, err error) {
 	if len(w.others) == 0 && !w.again {
 		return nil, &failure{code: exitData, text: w.node.Name + " is the only member of its cluster: there is nothing to restore", remedy: "'warren server' runs it."}
 	}
+	if err := w.judge(s.rooms.broker.Members(), s.rooms.broker.Replicas()); err != nil {
+		return nil, err
+	}
 	for _, v := range s.rooms.broker.VHosts() {
 		for _, q := range v.Queues() {
 			switch name := fmt.Sprintf("queue '%s' in vhost '%s'", q.Name, v.Name); {
@@ -153,6 +157,48 @@ func lastWill(dir string, log *slog.Logger) (w *will, err error) {
 		}
 	}
 	return w, nil
+}
+
+// judge finds the slots in which the node has no vote, and refuses one that has nothing of a slot, or was not a member yet.
+func (w *will) judge(members []broker.Member, replicas []broker.Replica) error {
+	names := map[uint64]string{}
+	for _, m := range members {
+		if names[m.Number] = m.Name; m.Number == w.node.Number && m.Start == 0 {
+			return &failure{code: exitData, text: w.node.Name + " was only about to become a member of its cluster, and has no vote: it cannot be restored",
+				remedy: "Restore another member."}
+		}
+	}
+	votes, follows := map[uint64][]string{}, []uint64{}
+	for _, r := range replicas {
+		switch {
+		case r.Vote == broker.Votes && names[r.Member] != "":
+			votes[r.Shard] = append(votes[r.Shard], names[r.Member])
+		case r.Vote == broker.Follows && r.Member == w.node.Number:
+			follows = append(follows, r.Shard)
+		}
+	}
+	var lacks, have []string
+	for _, shard := range follows {
+		told := fmt.Sprintf("%s (%s)", quorum.ShardName(shard), strings.Join(votes[shard], ", "))
+		w.follows = append(w.follows, told)
+		if i := slices.IndexFunc(w.logs, func(l quorum.LogEnd) bool { return l.Shard == shard }); i >= 0 && w.logs[i].Last > 0 {
+			continue
+		}
+		if lacks == nil {
+			have = slices.Clone(votes[shard])
+		}
+		lacks = append(lacks, told)
+		have = slices.DeleteFunc(have, func(name string) bool { return !slices.Contains(votes[shard], name) })
+	}
+	if lacks == nil {
+		return nil
+	}
+	f := &failure{code: exitData, text: fmt.Sprintf("%s has nothing of %s: it was only about to get it from those who have a vote there", w.node.Name, strings.Join(lacks, ", ")),
+		remedy: "Restore another member."}
+	if len(have) > 0 {
+		f.remedy = "Restore one of those that have all of it: " + strings.Join(have, ", ") + "."
+	}
+	return f
 }
 
 // maxLost is how many queues are named that are lost.
@@ -181,6 +227,12 @@ func (w *will) print(out io.Writer) {
 		}
 		if n > maxLost {
 			fmt.Fprintf(out, "  and %d more\n", n-maxLost)
+		}
+	}
+	if len(w.follows) > 0 {
+		fmt.Fprintln(out, "\nIn some slots this node has no vote and follows: what it has there may end earlier than what one of those has who have a vote:")
+		for _, told := range w.follows {
+			fmt.Fprintln(out, "  "+told)
 		}
 	}
 	lines := [][]string{{"log", "last entry", "of term", "known to be agreed on"}}

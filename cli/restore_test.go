@@ -2,17 +2,23 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/warrenmq/warren/broker"
+	"github.com/warrenmq/warren/cluster"
+	"github.com/warrenmq/warren/quorum"
 	process "github.com/warrenmq/warren/test/node"
 )
 
@@ -305,6 +311,166 @@ func TestRestore(t *testing.T) {
 	takes(t, ch, "q", nil, 21, n+1)
 	ch, _ = conn.Channel()
 	takes(t, ch, "s", named, 31, n+1)
+}
+
+// status is what a node says of its cluster.
+func (c *lostCluster) status(i int) (info clusterInfo, err error) {
+	_, out, errs := c.warren(0, "cluster", "status", "--format", "json", "--url", "http://"+c.at[i].HTTP)
+	if err = json.Unmarshal([]byte(out), &info); err != nil {
+		err = fmt.Errorf("%w: %s", err, errs)
+	}
+	return info, err
+}
+
+// TestRestoreWhatFollows: of five nodes four are lost. The one that is left has a vote in some of the slots only, and goes on with all of them.
+func TestRestoreWhatFollows(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &lostCluster{t: t, self: self, secret: filepath.Join(t.TempDir(), "secret")}
+	if err := os.WriteFile(c.secret, []byte("a secret that is long enough\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		c.add()
+	}
+	const left, n = 4, 20
+	_, ch := c.dial(left)
+	var queues, streams []string // one in each slot
+	for i := range slotsClustered {
+		queues = append(queues, fmt.Sprint("q", i))
+	}
+	for i := range 3 {
+		streams = append(streams, fmt.Sprint("s", i))
+	}
+	for typ, names := range map[string][]string{"quorum": queues, "stream": streams} {
+		for _, name := range names {
+			if _, err := ch.QueueDeclare(name, true, false, false, false, amqp091.Table{"x-queue-type": typ}); err != nil {
+				t.Fatal(err)
+			}
+			for i := 1; i <= n; i++ {
+				publishConfirmed(t, ch, "", name, fmt.Sprint(i), "")
+			}
+		}
+	}
+	named := amqp091.Table{"x-stream-consumer-name": "reader", "x-stream-offset-reset": "first"}
+	for _, name := range streams {
+		conn, ch := c.dial(left)
+		takes(t, ch, name, named, 1, 5)
+		conn.Close()
+	}
+	until(t, "all have a replica of all, and three a vote", func() error {
+		info, err := c.status(left)
+		follows := 0
+		for _, s := range info.Slots {
+			if s.Name == "metadata" {
+				continue
+			}
+			if len(s.Members) != 3 || len(s.Replicas) != 5 {
+				return fmt.Errorf("%+v", s)
+			}
+			for _, r := range s.Replicas {
+				if r.Applied != s.Replicas[0].Applied {
+					return fmt.Errorf("%+v", s)
+				}
+			}
+			if !slices.Contains(s.Members, "n@5") {
+				follows++
+			}
+		}
+		if err == nil && (len(info.Slots) != 1+slotsClustered+3 || follows < 2 || follows > 5) {
+			err = fmt.Errorf("%d slots, of which it follows in %d", len(info.Slots), follows)
+		}
+		return err
+	})
+	c.kill(0, 1, 2, 3, left)
+	restore := []string{"cluster", "restore", "--data-dir", c.data(left), "--yes"}
+	if code, out, errs := c.warren(600*time.Millisecond, restore...); code != -1 { // somewhere in between
+		t.Fatal(code, out, errs)
+	}
+	code, out, errs := c.warren(0, restore...)
+	if code != 0 {
+		t.Fatal(code, out, errs)
+	}
+	for _, want := range []string{"In some slots this node has no vote and follows", "  slot ", "(n@", fmt.Sprintf("kept: %d quorum queues with %d messages, 3 streams with %d messages", slotsClustered, n*slotsClustered, n*3)} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it does not say %q:\n%s", want, out)
+		}
+	}
+
+	c.nodes[left].Args = c.args(left, "127.0.0.1:0")
+	c.join = ""
+	c.start(left)
+	_, ch = c.dial(left)
+	for _, name := range slices.Concat(queues, streams) {
+		publishConfirmed(t, ch, "", name, fmt.Sprint(n+1), "")
+	}
+	for _, name := range queues {
+		_, ch := c.dial(left)
+		takes(t, ch, name, nil, 1, n+1)
+	}
+	for _, name := range streams {
+		_, ch := c.dial(left)
+		takes(t, ch, name, named, 6, n+1)
+	}
+	until(t, "it has all votes, and is to have them", func() error {
+		info, err := c.status(left)
+		for _, s := range info.Slots {
+			if len(s.Members) != 1 || s.Leader != "n@5" {
+				return fmt.Errorf("%+v", s)
+			}
+		}
+		return err
+	})
+	if text := c.log(left); strings.Contains(text, "not as it should be") {
+		t.Error(text)
+	}
+}
+
+// TestWhoCannotBeRestored: who has nothing of a slot, or was no member yet, is refused at once, and told who would do.
+func TestWhoCannotBeRestored(t *testing.T) {
+	members := []broker.Member{{Number: 1, Name: "n@1", Start: 1}, {Number: 2, Name: "n@2", Start: 1}, {Number: 3, Name: "n@3", Start: 1}, {Number: 4, Name: "n@4", Start: 1}, {Number: 5, Name: "n@5"}}
+	var replicas []broker.Replica
+	for shard, voters := range map[uint64][]uint64{4: {1, 2, 3}, 16: {2, 3, 4}, 17: {1, 2, 4}} {
+		for _, m := range members {
+			r := broker.Replica{Shard: shard, Member: m.Number, Vote: broker.Follows}
+			if slices.Contains(voters, m.Number) {
+				r.Vote = broker.Votes
+			}
+			replicas = append(replicas, r)
+		}
+	}
+	slices.SortFunc(replicas, func(a, b broker.Replica) int {
+		return cmp.Or(cmp.Compare(a.Shard, b.Shard), cmp.Compare(a.Member, b.Member))
+	})
+	for _, x := range []struct {
+		node    uint64
+		logs    []quorum.LogEnd
+		refused string
+		follows string
+	}{
+		{2, nil, "", "[]"},
+		{1, []quorum.LogEnd{{Shard: 4, Last: 9}, {Shard: 16, Last: 9}}, "", "[slot 0 (n@2, n@3, n@4)]"},
+		{1, []quorum.LogEnd{{Shard: 4, Last: 9}, {Shard: 16}}, "n@1 has nothing of slot 0 (n@2, n@3, n@4): it was only about to get it from those who have a vote there Restore one of those that have all of it: n@2, n@3, n@4.", "[slot 0 (n@2, n@3, n@4)]"},
+		{3, nil, "n@3 has nothing of slot 1 (n@1, n@2, n@4): it was only about to get it from those who have a vote there Restore one of those that have all of it: n@1, n@2, n@4.", "[slot 1 (n@1, n@2, n@4)]"},
+		{5, nil, "n@5 was only about to become a member of its cluster, and has no vote: it cannot be restored Restore another member.", "[]"},
+	} {
+		w := will{node: cluster.Identity{Number: x.node, Name: members[x.node-1].Name}, logs: x.logs}
+		err, text := w.judge(members, replicas), ""
+		var f *failure
+		if errors.As(err, &f) {
+			text = f.text + " " + f.remedy
+		}
+		if text != x.refused || fmt.Sprint(w.follows) != x.follows {
+			t.Errorf("%d: %q, %v", x.node, text, w.follows)
+		}
+	}
+	members[4].Start = 1
+	w := will{node: cluster.Identity{Number: 5, Name: "n@5"}}
+	if err := w.judge(members, replicas); err == nil || !strings.Contains(err.Error(), "n@5 has nothing of slot 0 of streams (n@1, n@2, n@3), slot 0 (n@2, n@3, n@4), slot 1 (n@1, n@2, n@4)") {
+		t.Error(err)
+	}
 }
 
 // TestNothingToRestore: what needs no others is left alone.

@@ -11,7 +11,7 @@ import (
 )
 
 // ErrNoVote is why a member does not come to lead although all others agree.
-var ErrNoVote = errors.New("this node does not come to lead: it has no vote in the slot. One that was only about to become a member cannot be restored; in a cluster of more than three try another member")
+var ErrNoVote = errors.New("this node has no vote, and does not come to lead: one that was only about to become a member cannot be restored. Restore another member")
 
 // Inherit has the shards of this node be its own alone, on a host whose transport is StandIns: all that their logs have is applied,
 // every other member is removed for ever, those included that somebody else has heard of, and what consumers of theirs held
@@ -23,6 +23,9 @@ func (h *Host) Inherit(ctx context.Context, heard []uint64) (gone []uint64, err 
 	}
 	gone = slices.Clone(heard)
 	for _, s := range h.shards() {
+		if err := h.enfranchise(ctx, engine, &s); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.name, err)
+		}
 		if err := h.leads(ctx, &s); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
@@ -97,6 +100,13 @@ func (h *Host) leads(ctx context.Context, s *shard) error {
 		case <-time.After(aloneTick * time.Millisecond / 10):
 		}
 	}
+}
+
+// Follows reports whether this member has no vote on metadata yet. It is not known before the log is read.
+func (m *Meta) Follows() bool {
+	info := shardInfo(m.host, metaShard)
+	_, votes := info.Replicas[info.ReplicaID]
+	return !votes && info.IsNonVoting
 }
 
 // Inherit is Host.Inherit for metadata.

@@ -20,6 +20,7 @@ import (
 
 // LogEnd is where the log of a replica ends, on a node that is stopped.
 type LogEnd struct {
+	Shard  uint64
 	Name   string // metadata, slot N, slot N of streams
 	Last   uint64 // index of its last entry
 	Term   uint64 // in which the replica was last
@@ -81,7 +82,7 @@ func LogEnds(dir string, db *storage.DB, node uint64, meta MetaStore, log *slog.
 		if err != nil {
 			return nil, err
 		}
-		e := LogEnd{Name: shardName(r.ShardID), Last: snapshot.Index, Term: snapshot.Term, Agreed: snapshot.Index}
+		e := LogEnd{Shard: r.ShardID, Name: ShardName(r.ShardID), Last: snapshot.Index, Term: snapshot.Term, Agreed: snapshot.Index}
 		state, err := files.ReadRaftState(r.ShardID, r.ReplicaID, snapshot.Index)
 		switch {
 		case errors.Is(err, raftio.ErrNoSavedLog):
@@ -135,8 +136,8 @@ func payload(e raftpb.Entry) []byte {
 	return nil
 }
 
-// shardName is what people know a shard by.
-func shardName(id uint64) string {
+// ShardName is what people know a shard by.
+func ShardName(id uint64) string {
 	switch {
 	case id == metaShard:
 		return "metadata"

@@ -284,10 +284,10 @@ func (h *Host) shards() (list []shard) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.slots {
-		list = append(list, shard{shardOf(s.number), shardName(shardOf(s.number)), s.raftLeader})
+		list = append(list, shard{shardOf(s.number), ShardName(shardOf(s.number)), s.raftLeader})
 	}
 	for _, s := range h.streams {
-		list = append(list, shard{s.shard(), shardName(s.shard()), s.raftLeader})
+		list = append(list, shard{s.shard(), ShardName(s.shard()), s.raftLeader})
 	}
 	return list
 }

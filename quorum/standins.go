@@ -12,17 +12,28 @@ import (
 // StandIns is the transport of a node that is to go on without members that are gone for good. They say yes to everything in
 // their stead: they vote for this node and have what it sends, so that it leads, and its whole log counts as agreed on. That
 // is the truth for nobody but the only one who is left; see docs/design/cluster.md, A majority that is lost.
-func StandIns() config.TransportFactory { return standIns{} }
+//
+// Where this node only follows, one of them leads for a moment, and gives it a vote: see Host.enfranchise.
+func StandIns() config.TransportFactory { return new(standIns) }
 
-type standIns struct{}
+type standIns struct {
+	cluster  uint64 // the deployment
+	messages raftio.MessageHandler
+}
 
-// Create implements config.TransportFactory.
-func (standIns) Create(_ config.NodeHostConfig, messages raftio.MessageHandler, _ raftio.ChunkHandler) raftio.ITransport {
+// Create implements config.TransportFactory. It is called once.
+func (s *standIns) Create(c config.NodeHostConfig, messages raftio.MessageHandler, _ raftio.ChunkHandler) raftio.ITransport {
+	s.cluster, s.messages = c.GetDeploymentID(), messages
 	return standInTransport{messages: messages}
 }
 
 // Validate implements config.TransportFactory.
-func (standIns) Validate(string) bool { return true }
+func (*standIns) Validate(string) bool { return true }
+
+// say has one who is gone say something to this node. What it answers nobody hears.
+func (s *standIns) say(m raftpb.Message) {
+	s.messages(raftpb.MessageBatch{Requests: []raftpb.Message{m}, DeploymentId: s.cluster, BinVer: raftio.TransportBinVersion})
+}
 
 type standInTransport struct {
 	alone
