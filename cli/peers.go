@@ -225,8 +225,9 @@ func (m *membership) slotsFor() {
 func (m *membership) keep(ctx context.Context) {
 	again := time.NewTicker(lookAgain)
 	defer again.Stop()
+	var wrong trouble
 	for {
-		if err := m.look(ctx); err != nil && ctx.Err() == nil {
+		if err := m.look(ctx); wrong.lasts(err, time.Now()) && ctx.Err() == nil {
 			m.log.Warn("the cluster is not as it should be yet; it will be tried again", "error", err.Error())
 		}
 		select {
