@@ -184,11 +184,14 @@ func (t *committer) propose(b *Broker, c Command, done func(result)) {
 	t.early = append(t.early, func(log Log) { log.Propose(command, keep, answered) })
 }
 
-// proposeSlots has the slots be made, in front of the first queue that lies in one. t.mu is held.
+// proposeSlots has the slots be made, in front of the first queue that lies in one. They begin with the members that have started: one that was
+// taken in and has not come yet may never come. t.mu is held.
 func (t *committer) proposeSlots(b *Broker) {
 	slots := PutSlots{Count: b.SlotsWanted, Size: b.GroupSize}
 	for _, m := range b.Members() {
-		slots.Members = append(slots.Members, m.Number)
+		if m.Start > 0 {
+			slots.Members = append(slots.Members, m.Number)
+		}
 	}
 	if t.log != nil {
 		t.log.Propose(AppendCommand(nil, slots), false, func(any, *amqp.Error) {})
