@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"fmt"
+
 	"github.com/warrenmq/warren/broker"
 	"github.com/warrenmq/warren/cluster"
 	"github.com/warrenmq/warren/queue"
@@ -30,6 +32,26 @@ func (m *membership) numberKnown(peer cluster.NodeID) uint64 {
 	for number, id := range m.ids {
 		if id == peer {
 			return number
+		}
+	}
+	return 0
+}
+
+// nodeName is the name of a member.
+func (m *membership) nodeName(number uint64) string {
+	for _, x := range m.rooms.broker.Members() {
+		if x.Number == number {
+			return x.Name
+		}
+	}
+	return fmt.Sprintf("member-%d", number)
+}
+
+// numberOf is the number of a member by its name, 0 if there is none.
+func (m *membership) numberOf(name string) uint64 {
+	for _, x := range m.rooms.broker.Members() {
+		if x.Name == name {
+			return x.Number
 		}
 	}
 	return 0

@@ -432,26 +432,6 @@ func (m *membership) cut() error {
 	return err
 }
 
-// nodeName is the name of a member.
-func (m *membership) nodeName(number uint64) string {
-	for _, x := range m.rooms.broker.Members() {
-		if x.Number == number {
-			return x.Name
-		}
-	}
-	return fmt.Sprintf("member-%d", number)
-}
-
-// numberOf is the number of a member by its name, 0 if there is none.
-func (m *membership) numberOf(name string) uint64 {
-	for _, x := range m.rooms.broker.Members() {
-		if x.Name == name {
-			return x.Number
-		}
-	}
-	return 0
-}
-
 // isUp reports whether a member can be reached.
 func (m *membership) isUp(number uint64) bool {
 	if number == m.identity.Number {
