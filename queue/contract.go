@@ -68,6 +68,15 @@ type Queue interface {
 	Stats() Stats
 }
 
+// Bounded is a Queue that says when too much of what was published to it is still on its way: who publishes to it should wait then,
+// and nobody else.
+type Bounded interface {
+	// Full reports whether its publishers should wait.
+	Full() bool
+	// WaitForRoom calls wake once, from any goroutine and without locks, when they may go on, which may be at once.
+	WaitForRoom(wake func())
+}
+
 // Outlet is the consumer's end of a queue: a place in some connection's outbox.
 type Outlet interface {
 	// Offer hands over deliveries in order; each message comes with a reference. It is called under the queue's lock,

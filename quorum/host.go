@@ -396,7 +396,7 @@ func (h *Host) Recover(ctx context.Context) (report Report, err error) {
 		}
 		report.Unknown += len(unknown)
 		for _, id := range unknown {
-			(&Queue{id: id, slot: s}).Forget(nil)
+			s.forget(id)
 		}
 	}
 	return report, nil
@@ -413,6 +413,11 @@ func (s *slot) unknown() (ids []uint64) {
 		}
 	}
 	return ids
+}
+
+// forget deletes a queue that metadata does not know, before anything else is said of its id.
+func (s *slot) forget(id uint64) {
+	s.proposer.Add(nil, func(b *batch) { b.Buf = appendCommand(b.Buf, cmdDelete, id) })
 }
 
 // Reconcile says that this node's metadata is complete, and has the slots agree with it where this node leads: the limits of
@@ -443,7 +448,7 @@ func (h *Host) Reconcile(ctx context.Context, current func(context.Context) erro
 		unknown[i] = slices.DeleteFunc(unknown[i], func(id uint64) bool { return m.locals[id] != nil || !m.leading() })
 		m.mu.Unlock()
 		for _, id := range unknown[i] {
-			(&Queue{id: id, slot: s}).Forget(nil)
+			s.forget(id)
 		}
 		deleted += len(unknown[i])
 	}
@@ -474,8 +479,7 @@ func (h *Host) configure(s *slot) {
 // catchUp returns when everything commanded up to now has been applied.
 func (s *slot) catchUp(ctx context.Context) error {
 	done := make(chan struct{})
-	q := Queue{slot: s}
-	q.ask(cmdPurge, nil, func(*dispatcher, *result) { close(done) }) // of no queue: it does nothing
+	s.proposer.AddBehind(func(b *batch) { b.nothing(func() { close(done) }) })
 	select {
 	case <-done:
 		return nil

@@ -66,7 +66,7 @@ func (p *parcel) arrived(seq queue.Seq) {
 	}
 	p.mu.Unlock()
 	q := p.queue
-	q.slot.proposer.Add(func(b *batch) {
+	q.slot.proposer.Add(&q.lane, func(b *batch) {
 		b.Buf = queue.AppendRanges(appendCommand(b.Buf, cmdBuried, q.id), []queue.Range{{First: uint64(seq), Last: uint64(seq)}})
 	})
 }

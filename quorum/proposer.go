@@ -10,7 +10,7 @@ import (
 // maxBatch is how many octets are proposed at once, unless one command has more.
 const maxBatch = 256 << 10
 
-// batch is commands of this node on their way through the log, and who waits for what becomes of them.
+// batch is commands of this node on their way through the log, and who waits for what becomes of them, in the order of the commands.
 type batch struct {
 	propose.Batch
 	publishes []published
@@ -18,10 +18,28 @@ type batch struct {
 	waiters   []func(*dispatcher, *result)
 }
 
+// nothing appends a command that does nothing but to be answered.
+func (b *batch) nothing(answer func()) {
+	b.Buf = appendCommand(b.Buf, cmdPurge, 0)
+	b.waiters = append(b.waiters, func(*dispatcher, *result) { answer() })
+}
+
 // published is a publish of a batch: whose, and which of the batch's numbers.
 type published struct {
 	confirms queue.Confirms // nil: nobody wants to know
 	from, to int            // in numbers
+}
+
+// Merge implements propose.Batched.
+func (b *batch) Merge(o *batch) {
+	b.Buf = append(b.Buf, o.Buf[propose.HeaderLen:]...)
+	at := len(b.numbers)
+	b.numbers = append(b.numbers, o.numbers...)
+	for _, p := range o.publishes {
+		p.from, p.to = p.from+at, p.to+at
+		b.publishes = append(b.publishes, p)
+	}
+	b.waiters = append(b.waiters, o.waiters...)
 }
 
 // Reset implements propose.Batched.
@@ -36,6 +54,9 @@ func (b *batch) Reset() (small bool) {
 type engine interface {
 	propose(b []byte, timeout time.Duration) (Proposal, error)
 }
+
+// lane is the way of a queue's commands to the proposer.
+type lane = propose.Lane[*batch]
 
 // proposer is this node's way into the log of a slot.
 type proposer = propose.Proposer[*batch, Outcome]

@@ -14,6 +14,7 @@ type Queue struct {
 	host *Host
 	slot *slot
 	dead queue.DeadLetters
+	lane lane
 
 	mu        sync.Mutex                     // guards what follows; outlets lock under it
 	consumers map[queue.ConsumerID]*consumer // nil: none
@@ -58,6 +59,7 @@ func (p *pending) delivery() delivery {
 // Publish implements queue.Queue.
 func (q *Queue) Publish(b *queue.Batch, w *queue.Wake) {
 	ms := b.Messages
+	b.Refused, b.Pressed = 0, false
 	release := queue.Releaser{Pool: q.slot.pool}
 	for from := 0; from < len(ms); {
 		to, octets := from, 0
@@ -65,7 +67,7 @@ func (q *Queue) Publish(b *queue.Batch, w *queue.Wake) {
 			octets += int(ms[to].Ref.Len)
 		}
 		part := ms[from:to]
-		taken := q.slot.proposer.Add(func(x *batch) {
+		taken := q.slot.proposer.Add(&q.lane, func(x *batch) {
 			if free := cap(x.Buf) - len(x.Buf); free < publishLen(len(part))+octets {
 				grown := make([]byte, len(x.Buf), max(2*cap(x.Buf), len(x.Buf)+publishLen(len(part))+octets))
 				copy(grown, x.Buf)
@@ -110,9 +112,15 @@ func rangesOf(numbers []uint64) (rs []queue.Range) {
 	return rs
 }
 
+// Full implements queue.Bounded.
+func (q *Queue) Full() bool { return q.lane.Full() }
+
+// WaitForRoom implements queue.Bounded.
+func (q *Queue) WaitForRoom(wake func()) { q.slot.proposer.WaitForRoom(&q.lane, wake) }
+
 // ask adds a command that has an answer. When the node is going down there is none.
 func (q *Queue) ask(k kind, rest func(dst []byte) []byte, answer func(*dispatcher, *result)) {
-	q.slot.proposer.Add(func(b *batch) {
+	q.slot.proposer.Add(&q.lane, func(b *batch) {
 		b.Buf = appendCommand(b.Buf, k, q.id)
 		if rest != nil {
 			b.Buf = rest(b.Buf)
@@ -123,7 +131,7 @@ func (q *Queue) ask(k kind, rest func(dst []byte) []byte, answer func(*dispatche
 
 // propose adds a command that has nothing more to say and no answer.
 func (q *Queue) propose(k kind) {
-	q.slot.proposer.Add(func(b *batch) { b.Buf = appendCommand(b.Buf, k, q.id) })
+	q.slot.proposer.Add(&q.lane, func(b *batch) { b.Buf = appendCommand(b.Buf, k, q.id) })
 }
 
 // Attach implements queue.Queue. Errors: queue.ErrDeleted, queue.ErrExclusive.
@@ -303,7 +311,7 @@ func (q *Queue) settle(id queue.ConsumerID, ids []queue.Range, o queue.Outcome) 
 	if len(ids) == 0 {
 		return
 	}
-	q.slot.proposer.Add(func(b *batch) { b.Buf = appendSettle(b.Buf, q.id, id, o, ids) })
+	q.slot.proposer.Add(&q.lane, func(b *batch) { b.Buf = appendSettle(b.Buf, q.id, id, o, ids) })
 }
 
 // Purge implements queue.Queue.
@@ -326,7 +334,7 @@ func (q *Queue) Configure(c queue.Config, w *queue.Wake) {
 
 // create has the queue made (cmdDeclare), or given other limits if it is there (cmdCreate).
 func (q *Queue) create(k kind, c queue.Config) {
-	q.slot.proposer.Add(func(b *batch) {
+	q.slot.proposer.Add(&q.lane, func(b *batch) {
 		b.Buf = appendConfig(append(appendCommand(b.Buf, k, q.id), rulesVersion), &c)
 	})
 }

@@ -67,7 +67,7 @@ func newSlot(m *machine, clock *queue.Clock, block func(bool)) *slot {
 	m.quit = s.quit
 	s.proposer = newProposer(m.node, m.boot, m.pool, clock.Now, sabotaged(s), block)
 	s.dispatcher = newDispatcher(m, s.proposer)
-	s.proposer.Add(func(b *batch) { b.Buf = appendCommand(b.Buf, cmdBegin, 0) }) // the first of this start
+	s.proposer.Add(nil, func(b *batch) { b.Buf = appendCommand(b.Buf, cmdBegin, 0) }) // the first of this start
 	return s
 }
 
@@ -143,7 +143,7 @@ func (s *slot) follow(joined bool) {
 		if leader != m.node {
 			continue
 		}
-		s.proposer.Add(func(b *batch) { b.Buf = binary.AppendUvarint(appendCommand(b.Buf, cmdLead, 0), term) })
+		s.proposer.Add(nil, func(b *batch) { b.Buf = binary.AppendUvarint(appendCommand(b.Buf, cmdLead, 0), term) })
 		for _, x := range s.downs() {
 			s.end(x)
 		}
@@ -152,9 +152,10 @@ func (s *slot) follow(joined bool) {
 
 // show has the others see how far this member is: by a second batch, that the first was applied here, with all that lies before it.
 func (s *slot) show() {
-	q := Queue{slot: s}
-	q.ask(cmdPurge, nil, func(*dispatcher, *result) {
-		s.proposer.Add(func(b *batch) { b.Buf = appendCommand(b.Buf, cmdBegin, 0) })
+	s.proposer.Add(nil, func(b *batch) {
+		b.nothing(func() {
+			s.proposer.Add(nil, func(b *batch) { b.Buf = appendCommand(b.Buf, cmdBegin, 0) })
+		})
 	})
 }
 
@@ -167,7 +168,7 @@ func (s *slot) end(x down) {
 	if !known {
 		return
 	}
-	s.proposer.Add(func(b *batch) {
+	s.proposer.Add(nil, func(b *batch) {
 		b.Buf = binary.AppendUvarint(binary.AppendUvarint(appendCommand(b.Buf, cmdDown, 0), x.node), x.boot)
 	})
 }

@@ -21,6 +21,7 @@ type channel struct {
 	waiting    int       // operations that have not answered: later frames are parked
 	answers    []*answer // owed for operations on topology that were applied
 	parked     int       // frames of this channel in conn.parked
+	wanting    bool      // to be told when the queue published to has room
 	committing bool      // one of them is tx.commit
 	looked     bool      // the method that comes next waited for metadata
 	content    content

@@ -60,7 +60,7 @@ type exchangeOf = exchange.Exchange
 // forget makes the next message be routed anew.
 func (r *route) forget() {
 	r.version, r.group, r.reply, r.swallowed = 0, nil, nil, false
-	r.queues = r.queues[:0]
+	r.queues, r.bounded = r.queues[:0], r.bounded[:0]
 }
 
 // findRoute routes a message. The result is remembered when the next message of the same names must go the same way.
@@ -85,6 +85,12 @@ func (c *conn) findRoute(ch *channel, in *incoming, x *exchangeOf, key []byte, m
 	c.seed = c.seed*6364136223846793005 + 1442695040888963407
 	m := exchange.Message{Key: key, More: more, Headers: headers, Properties: h.Properties, Seed: c.seed}
 	r.queues = append(r.queues[:0], s.Route(x, &m)...)
+	r.bounded = r.bounded[:0]
+	for _, q := range r.queues {
+		if b, ok := q.Queue.(queue.Bounded); ok {
+			r.bounded = append(r.bounded, b)
+		}
+	}
 	if len(more) == 0 && s.Stable() {
 		r.names = append(r.names[:0], in.names...)
 		r.version = c.vhost.Version()

@@ -1,6 +1,9 @@
 package server
 
-import "github.com/warrenmq/warren/amqp"
+import (
+	"github.com/warrenmq/warren/amqp"
+	"github.com/warrenmq/warren/queue"
+)
 
 // maxParked is how many octets of frames a connection keeps for channels that wait. Past it nothing is read.
 const maxParked = 1 << 20
@@ -37,19 +40,47 @@ func (c *conn) park(ch *channel, f *amqp.Frame) {
 }
 
 // mustPark reports whether the frame has to wait its turn: the channel waits for an answer, frames of it are parked
-// already, or the frame needs room and there is none.
+// already, or the frame needs room and there is none: in the node, or in the queue that the channel has published to last.
 func (c *conn) mustPark(ch *channel, f *amqp.Frame) bool {
 	if ch.waiting > 0 || ch.parked > 0 || len(ch.answers) > 0 && !ch.overtakes(f) {
 		return true
 	}
-	if c.admitting == ch || c.admitAll || ch.content.stage != noContent || f.Type != amqp.FrameMethod || !isPublish(f.Payload) || !c.server.full(c) {
+	if c.admitting == ch || c.admitAll || ch.content.stage != noContent || f.Type != amqp.FrameMethod || !isPublish(f.Payload) {
 		return false
+	}
+	if !c.server.full(c) {
+		return ch.waitsForQueue()
 	}
 	if !c.wanting {
 		c.wanting = true
 		c.server.pool.WaitForRoom(0, func() { c.post(c.roomCame) })
 	}
 	return true
+}
+
+// queueFull is a queue that the channel has published to last, and to which nothing more should be published now, or nil.
+func (ch *channel) queueFull() queue.Bounded {
+	for _, q := range ch.route.bounded {
+		if q.Full() {
+			return q
+		}
+	}
+	return nil
+}
+
+// waitsForQueue is queueFull, and has the channel go on when there is room.
+func (ch *channel) waitsForQueue() bool {
+	q := ch.queueFull()
+	if q != nil && !ch.wanting {
+		ch.wanting = true
+		q.WaitForRoom(func() {
+			ch.conn.post(func() {
+				ch.wanting = false
+				ch.conn.unpark()
+			})
+		})
+	}
+	return q != nil
 }
 
 // roomCame is posted when there is room for publishes again.
@@ -66,13 +97,15 @@ func (ch *channel) resume() {
 	}
 }
 
-// unpark handles parked frames again, in their order; those of channels that still wait are parked again.
+// unpark handles parked frames again, in their order; those of channels that still wait are parked again. It publishes as it goes, so
+// that a bound that is reached again is seen.
 func (c *conn) unpark() {
 	frames := c.parked
 	c.parked = nil
 	for _, ch := range c.channels {
 		ch.parked = 0
 	}
+	handled := 0
 	for len(frames) > 0 && c.state == running {
 		f, n, err := amqp.ParseFrame(frames, 0)
 		if err != nil || n == 0 {
@@ -80,6 +113,10 @@ func (c *conn) unpark() {
 		}
 		frames = frames[n:]
 		c.channelFrame(&f)
+		if handled += n; handled >= queue.SlabSize {
+			c.publish()
+			handled = 0
+		}
 	}
 }
 

@@ -42,7 +42,7 @@ const (
 // the frames must be looked at one by one.
 func (c *conn) fastPublish(b []byte, f *amqp.Frame, n int) (taken int, more bool) {
 	ch := c.channelOf(f.Channel)
-	if ch == nil || !ch.plain() || c.in.slab == nil || c.server.full(c) {
+	if ch == nil || !ch.plain() || c.in.slab == nil || c.server.full(c) || ch.queueFull() != nil {
 		return 0, false
 	}
 	p := f.Payload
@@ -139,9 +139,10 @@ type route struct {
 	names     []byte // exchange and key as on the wire
 	version   uint64 // of the topology it was found in; 0: not to be used again
 	queues    []*broker.Queue
-	group     *group    // that it is gathered in; nil after each read
-	reply     requester // direct reply-to: who waits for it
-	swallowed bool      // direct reply-to: not unroutable, even if nobody waits
+	bounded   []queue.Bounded // those of them that say when publishers should wait
+	group     *group          // that it is gathered in; nil after each read
+	reply     requester       // direct reply-to: who waits for it
+	swallowed bool            // direct reply-to: not unroutable, even if nobody waits
 }
 
 // sameRoute reports whether a message with these names goes where the previous one went.

@@ -59,6 +59,12 @@ func workloads() []workload {
 				return []string{"-workload", "replay", "-messages", strconv.Itoa(o.replay), "-consumers", "100"}
 			},
 			fresh: true, figures: append(throughput("one", 0, 0), throughput("all", 0, 0)...)},
+		{name: "fair", about: "200 confirmed messages of 1 KiB a second through a quorum queue, alone and beside another one of its slot to which 4 publishers with 20,000 unconfirmed messages each publish",
+			args:    timed("-workload", "fair"),
+			figures: fairFigures()},
+		{name: "fair-stream", about: "the same with streams",
+			args:    timed("-workload", "fair", "-queue-type", "stream"),
+			figures: fairFigures()},
 		{name: "fanout", about: "a fanout exchange and 10 queues with a consumer each (deliveries are counted)",
 			args:    timed("-workload", "fanout"),
 			figures: throughput("run", leading*25, 80)},
@@ -267,6 +273,11 @@ func stalledFigures() []figure {
 		{name: "beside: per second", read: read(func(s *stalledReport) float64 { return s.Beside })},
 		{name: "rate beside : alone", aim: noLess(0.9), read: read(func(s *stalledReport) float64 { return s.Beside / s.Alone })},
 	}
+}
+
+func fairFigures() []figure {
+	return append(append(confirmTimes("alone", aim{}, aim{}), confirmTimes("beside", aim{}, aim{})...),
+		figure{name: "flood: per second", read: inPhase("flood", (*phaseReport).rate)})
 }
 
 func cutFigures() []figure {

@@ -17,8 +17,9 @@ type numbered struct {
 	sealed int
 }
 
-func (b *numbered) Seal()       { b.sealed++ }
-func (b *numbered) Reset() bool { b.sealed = 0; return true }
+func (b *numbered) Seal()             { b.sealed++ }
+func (b *numbered) Merge(o *numbered) { b.Buf = append(b.Buf, o.Buf[HeaderLen:]...) }
+func (b *numbered) Reset() bool       { b.sealed = 0; return true }
 
 // outcome is a proposal whose outcome is known.
 type outcome chan uint64
@@ -27,9 +28,10 @@ func (o outcome) ResultC() chan uint64 { return o }
 func (o outcome) Release()             {}
 
 // TestOnceAndInOrder: an engine refuses batches, loses them, takes them twice and says nothing of them. What was added is applied
-// once and in order, is claimed once, and leaves nothing behind.
+// once and that of each lane in order, is claimed once, and leaves nothing behind.
 func TestOnceAndInOrder(t *testing.T) {
-	rng := rand.New(rand.NewPCG(seeds.Of(t), 1))
+	seed := seeds.Of(t)
+	rng, rng2 := rand.New(rand.NewPCG(seed, 1)), rand.New(rand.NewPCG(seed, 2)) // the engine's, and the publisher's
 	pool := queue.NewPool(1 << 20)
 	defer pool.Close()
 	var p *Proposer[*numbered, uint64]
@@ -80,10 +82,15 @@ func TestOnceAndInOrder(t *testing.T) {
 		Applied: func(n uint64) (uint64, bool) { return n, n > 0 }, Block: func(bool) {}})
 	quit, ended := make(chan struct{}), make(chan struct{})
 	go func() { p.Run(quit); close(ended) }()
-	var want []byte
+	var lanes [4]*Lane[*numbered] // the first is what is of no queue
+	for i := range lanes[1:] {
+		lanes[i+1] = new(Lane[*numbered])
+	}
+	var want [len(lanes)][]byte
 	for i := range 500 {
-		want = append(want, byte(i))
-		if !p.Add(func(b *numbered) { b.Buf = append(b.Buf, byte(i)) }) {
+		l := rng2.IntN(len(lanes))
+		want[l] = append(want[l], byte(l), byte(i))
+		if !p.Add(lanes[l], func(b *numbered) { b.Buf = append(b.Buf, byte(l), byte(i)) }) {
 			t.Fatal("refused")
 		}
 		if i%50 == 0 {
@@ -93,13 +100,19 @@ func TestOnceAndInOrder(t *testing.T) {
 	if !p.Drain(time.Minute) {
 		t.Fatal("not all was applied:", p)
 	}
-	if p.Add(func(*numbered) { t.Error("closed, and called") }) {
+	if p.Add(nil, func(*numbered) { t.Error("closed, and called") }) {
 		t.Error("closed, and not refused")
 	}
 	close(quit)
 	<-ended
-	if !bytes.Equal(applied, want) {
-		t.Errorf("applied %x, want %x", applied, want)
+	var got [len(lanes)][]byte
+	for ; len(applied) >= 2; applied = applied[2:] {
+		got[applied[0]] = append(got[applied[0]], applied[:2]...)
+	}
+	for l := range lanes {
+		if !bytes.Equal(got[l], want[l]) {
+			t.Errorf("lane %d: applied %x, want %x", l, got[l], want[l])
+		}
 	}
 	if n := pool.InUse(); n != 0 {
 		t.Errorf("%d octets are charged for nothing", n)

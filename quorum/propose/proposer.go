@@ -13,8 +13,9 @@ const (
 	// maxFlight and maxFlightOctets are how much may be proposed and not applied.
 	maxFlightOctets = 4 << 20
 	MaxFlight       = 16
-	// maxInbox is how many octets of commands may wait, or be in flight, before publishers rest.
-	maxInbox = 16 << 20
+	// maxInbox is how many octets of commands may wait, or be in flight, before all publishers rest. Those of a lane that is full
+	// rest long before.
+	maxInbox = 32 << 20
 	// patience is after how long the Raft engine gives an outcome up as unknown; with other members a proposal may be lost on its
 	// way to the leader, and is made again sooner.
 	patience          = 5 * time.Second
@@ -23,6 +24,11 @@ const (
 	// new leader ends the rest.
 	Pause     = 5 * time.Millisecond
 	longPause = 500 * time.Millisecond
+	// smallBuffer is up to how many octets of room make a batch a small one, smallFree how many of those are kept for use again, and
+	// maxFree how many octets of the others.
+	smallBuffer = 4 << 10
+	smallFree   = 256
+	maxFree     = 8 << 20
 )
 
 // Batch is what a Proposer has of a batch. A room embeds it in what else its batches hold.
@@ -37,15 +43,18 @@ func (b *Batch) batch() *Batch { return b }
 // Octets is how many were added, as they are accounted for.
 func (b *Batch) Octets() int { return len(b.Buf) - HeaderLen }
 
-// Seal is called once, before the batch is proposed for the first time: Buf stays as it is then.
+// Seal is called once, when nothing more will be added.
 func (b *Batch) Seal() {}
 
-// Batched is a pointer to a struct that embeds a Batch. Octets, Seal and Reset are called with the proposer's lock.
-type Batched interface {
+// Batched is of a pointer to a struct that embeds a Batch, B. What is added to a lane at a time is a batch, and so is what is proposed.
+// The methods are called with the proposer's lock.
+type Batched[B any] interface {
 	comparable
 	batch() *Batch
 	Octets() int
 	Seal()
+	// Merge appends what another one has, to one that is sealed as is the other.
+	Merge(other B)
 	// Reset empties what the room has of a batch. It returns false if that is too large to be kept.
 	Reset() bool
 }
@@ -57,7 +66,7 @@ type Proposal[R any] interface {
 }
 
 // Options are what a Proposer is made with.
-type Options[B Batched, R any] struct {
+type Options[B Batched[B], R any] struct {
 	Node, Boot uint64
 	Pool       *queue.Pool // is charged with what waits
 	MaxBatch   int         // octets that are proposed at once, unless one command has more
@@ -70,30 +79,37 @@ type Options[B Batched, R any] struct {
 	Block   func(on bool) // publishers shall rest, or go on; called without locks
 }
 
-// Proposer gathers commands of this node into batches and sees them through the log, each exactly once and in order: what it
-// does not know the outcome of it proposes again, with everything behind it, and the machine passes over what it has applied.
-type Proposer[B Batched, R any] struct {
+// Proposer gathers commands of this node into batches and sees them through the log, each exactly once and those of a lane in order:
+// what it does not know the outcome of it proposes again, with everything behind it, and the machine passes over what it has
+// applied.
+type Proposer[B Batched[B], R any] struct {
 	Options[B, R]
 	kick    chan struct{} // there may be something to propose; one slot
 	elected chan struct{} // there is a new leader; one slot
 	timeout atomic.Int64  // of a proposal, ns
 
 	mu      sync.Mutex // guards what follows
-	open    B          // commands are added to it; nil: there is none
-	full    []B        // behind each other, before open
+	urgent  Lane[B]    // of what is of no queue
+	sparse  line[B]    // lanes that were empty until just now, and
+	steady  line[B]    // those that have had a turn: see turn
+	waiting int        // octets in all lanes
+	parcels int        // batches in them
+	rested  []func()   // to be called: there is room in their lanes again
 	flight  []B        // proposed or about to be, ascending numbers
 	sent    int        // how many of flight are with the Raft engine
-	octets  int        // of all of them
+	octets  int        // of flight and all lanes
 	flying  int        // octets of flight
 	last    uint64     // number given out last
-	free    []B
+	small   []B        // to be used again
+	free    []B        // the same, with more room
+	kept    int        // octets of room of free
 	blocked bool
 	closed  bool // takes no more
 	idle    sync.Cond
 }
 
 // New makes a Proposer that gathers commands until it runs.
-func New[B Batched, R any](o Options[B, R]) *Proposer[B, R] {
+func New[B Batched[B], R any](o Options[B, R]) *Proposer[B, R] {
 	p := &Proposer[B, R]{Options: o, kick: make(chan struct{}, 1), elected: make(chan struct{}, 1)}
 	p.Clustered(false)
 	p.idle.L = &p.mu
@@ -116,47 +132,61 @@ func wake(c chan struct{}) {
 	}
 }
 
-// Add has encode append to the batch it is given, with the proposer's lock. It returns false, and calls nothing, when the
-// proposer is closed.
-func (p *Proposer[B, R]) Add(encode func(b B)) bool {
-	var none B
+// Add has encode append to the batch it is given, with the proposer's lock, behind what was added to the lane before. nil is the lane of
+// what is of no queue: it goes before all others. It returns false, and calls nothing, when the proposer is closed.
+func (p *Proposer[B, R]) Add(l *Lane[B], encode func(b B)) bool {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
 		return false
 	}
-	if p.open == none {
-		p.open = p.fresh()
+	if l == nil {
+		l = &p.urgent
 	}
-	b := p.open
-	before := b.Octets()
-	encode(b)
-	now := b.Octets()
-	p.octets += now - before
-	if now+HeaderLen >= p.MaxBatch {
-		p.full = append(p.full, b)
-		p.open = none
+	p.added(p.put(l, encode))
+	return true
+}
+
+// AddBehind is Add for what is to be applied behind all that was added before to any lane.
+func (p *Proposer[B, R]) AddBehind(encode func(b B)) bool {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return false
 	}
+	p.bringForward()
+	p.added(p.put(&p.urgent, encode))
+	return true
+}
+
+// added accounts for so many octets, unlocks p.mu and has them be proposed.
+func (p *Proposer[B, R]) added(octets int) {
+	p.octets += octets
 	block := !p.blocked && p.octets > maxInbox
 	p.blocked = p.blocked || block
 	p.mu.Unlock()
-	p.Pool.Charge(now - before)
+	p.Pool.Charge(octets)
 	if block {
 		p.Block(true)
 	}
 	wake(p.kick)
-	return true
 }
 
-// fresh is an empty batch. Called with p.mu held.
-func (p *Proposer[B, R]) fresh() B {
-	if n := len(p.free); n > 0 {
-		b := p.free[n-1]
-		p.free = p.free[:n-1]
+// fresh is an empty batch, with much room or little. Called with p.mu held.
+func (p *Proposer[B, R]) fresh(much bool) (b B) {
+	from, room := &p.small, smallBuffer/4
+	if much {
+		from, room = &p.free, 64<<10
+	}
+	if n := len(*from); n > 0 {
+		b, *from = (*from)[n-1], (*from)[:n-1]
+		if much {
+			p.kept -= cap(b.batch().Buf)
+		}
 		return b
 	}
-	b := p.New()
-	b.batch().Buf = make([]byte, HeaderLen, 64<<10)
+	b = p.New()
+	b.batch().Buf = make([]byte, HeaderLen, room)
 	return b
 }
 
@@ -165,8 +195,13 @@ func (p *Proposer[B, R]) recycle(b B) {
 	small := b.Reset()
 	x := b.batch()
 	*x = Batch{Buf: x.Buf[:HeaderLen]}
-	if small && cap(x.Buf) <= 3*p.MaxBatch && len(p.free) < MaxFlight+2 {
+	switch room := cap(x.Buf); {
+	case !small:
+	case room <= smallBuffer && len(p.small) < smallFree:
+		p.small = append(p.small, b)
+	case room > smallBuffer && room <= 3*p.MaxBatch && p.kept+room <= maxFree:
 		p.free = append(p.free, b)
+		p.kept += room
 	}
 }
 
@@ -234,30 +269,37 @@ func (p *Proposer[B, R]) retire() bool {
 
 // quiet reports whether nothing is left to do. Called with p.mu held.
 func (p *Proposer[B, R]) quiet() bool {
-	var none B
-	return len(p.flight) == 0 && len(p.full) == 0 && p.open == none
+	return len(p.flight) == 0 && p.parcels == 0
 }
 
 // next is what is to be proposed next, or nil: a batch with its header, as one of those in flight, and its number. The first of a
 // start goes alone, so that who has a second one in the log is known to have applied the log up to its first.
 func (p *Proposer[B, R]) next() ([]byte, uint64) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
+	x := p.choose()
+	rested := p.rested
+	p.rested = nil
+	p.mu.Unlock()
+	for _, wake := range rested {
+		wake()
+	}
+	if x == nil {
+		return nil, 0
+	}
+	return x.Buf, x.number
+}
+
+// choose is next with p.mu held.
+func (p *Proposer[B, R]) choose() *Batch {
 	if p.sent == len(p.flight) {
 		if n := len(p.flight); n >= MaxFlight || n > 0 && (p.flying >= maxFlightOctets || p.flight[0].batch().number == 1) {
-			return nil, 0
+			return nil
 		}
-		var b, none B
-		if len(p.full) > 0 {
-			b = p.full[0]
-			p.full = append(p.full[:0], p.full[1:]...)
-		} else {
-			b, p.open = p.open, none
-		}
+		var none B
+		b := p.gather()
 		if b == none {
-			return nil, 0
+			return nil
 		}
-		b.Seal()
 		p.last++
 		b.batch().number = p.last
 		p.flight = append(p.flight, b)
@@ -267,7 +309,7 @@ func (p *Proposer[B, R]) next() ([]byte, uint64) {
 	h := Header{At: p.Now(), Node: p.Node, Boot: p.Boot, Number: b.number, Done: p.flight[0].batch().number - 1}
 	h.Put(b.Buf)
 	p.sent++
-	return b.Buf, b.number
+	return b
 }
 
 // rewind has everything proposed again that is not known to be applied.

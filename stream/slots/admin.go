@@ -187,7 +187,7 @@ const commandPatience = 30 * time.Second
 // await gives a command and waits for its answer.
 func (q *Queue) await(k kind, rest func(dst []byte) []byte) (result, error) {
 	done := make(chan result, 1)
-	if !q.slot.proposer.command(k, q.id, rest, func(x *result, _ *queue.Wake) { done <- *x }) {
+	if !q.slot.proposer.command(k, q, rest, func(x *result, _ *queue.Wake) { done <- *x }) {
 		return result{}, errStopping
 	}
 	timer := time.NewTimer(commandPatience)

@@ -282,7 +282,7 @@ func (h *Host) Recover(ctx context.Context) (report Report, err error) {
 		}
 		report.Unknown += len(unknown)
 		for _, id := range unknown {
-			s.proposer.command(cmdDelete, id, nil, nil)
+			s.proposer.urgent(cmdDelete, id, nil)
 		}
 		if err := m.clean(); err != nil {
 			h.o.Log.Warn("files of deleted streams stay until the next start", "error", err.Error())
@@ -335,7 +335,7 @@ func (h *Host) Reconcile(ctx context.Context, current func(context.Context) erro
 			known := s.machine.locals[id] != nil
 			s.machine.mu.Unlock()
 			if !known {
-				s.proposer.command(cmdDelete, id, nil, nil)
+				s.proposer.urgent(cmdDelete, id, nil)
 				deleted++
 			}
 		}

@@ -24,9 +24,8 @@ const (
 type batch struct {
 	propose.Batch
 	p         *proposer
-	chunks    []*building
-	building  map[uint64]*building // chunks, by stream
-	size      int                  // octets of all of it but the header
+	building  *building // the chunk that is being built, of the stream whose lane it is; nil: none
+	size      int       // octets of all of it but the header
 	publishes []published
 	numbers   []queue.Range // publish numbers of publishes
 	waiters   []func(*result, *queue.Wake)
@@ -34,6 +33,19 @@ type batch struct {
 
 // Octets implements propose.Batched.
 func (b *batch) Octets() int { return b.size }
+
+// Merge implements propose.Batched.
+func (b *batch) Merge(o *batch) {
+	b.Buf = append(b.Buf, o.Buf[propose.HeaderLen:]...)
+	b.size += o.size
+	at := len(b.numbers)
+	b.numbers = append(b.numbers, o.numbers...)
+	for _, p := range o.publishes {
+		p.from, p.to = p.from+at, p.to+at
+		b.publishes = append(b.publishes, p)
+	}
+	b.waiters = append(b.waiters, o.waiters...)
+}
 
 // Reset implements propose.Batched.
 func (b *batch) Reset() (small bool) {
@@ -54,6 +66,9 @@ type published struct {
 	confirms queue.Confirms // nil: nobody wants to know
 	from, to int            // in numbers
 }
+
+// lane is the way of a stream's messages and commands to the proposer.
+type lane = propose.Lane[*batch]
 
 // proposer is this node's way into the log of a slot. It gathers messages into a chunk for each stream, and offsets that are to be
 // committed into the next batch.
@@ -78,33 +93,43 @@ func newProposer(node, boot uint64, pool *queue.Pool, now func() int64, block fu
 	return p
 }
 
-// command adds a command of a stream, behind what was published to it.
-func (p *proposer) command(k kind, id uint64, rest func(dst []byte) []byte, answer func(*result, *queue.Wake)) bool {
-	return p.Add(func(b *batch) {
-		b.close(id)
-		b.commits()
-		before := len(b.Buf)
-		b.Buf = appendCommand(b.Buf, k, id)
-		if rest != nil {
-			b.Buf = rest(b.Buf)
-		}
-		b.size += len(b.Buf) - before
-		if answer != nil {
-			b.waiters = append(b.waiters, answer)
-		}
+// command adds a command of a stream, behind what was published to it, and what was committed of it.
+func (p *proposer) command(k kind, q *Queue, rest func(dst []byte) []byte, answer func(*result, *queue.Wake)) bool {
+	return p.Add(&q.lane, func(b *batch) {
+		b.close()
+		b.commits(q)
+		b.command(k, q.id, rest, answer)
 	})
+}
+
+// urgent adds a command that does not depend on what is published: of the slot, or of a stream that this node does not know.
+func (p *proposer) urgent(k kind, id uint64, rest func(dst []byte) []byte) {
+	p.Add(nil, func(b *batch) { b.command(k, id, rest, nil) })
+}
+
+// command appends a command. Called with the Proposer's lock.
+func (b *batch) command(k kind, id uint64, rest func(dst []byte) []byte, answer func(*result, *queue.Wake)) {
+	before := len(b.Buf)
+	b.Buf = appendCommand(b.Buf, k, id)
+	if rest != nil {
+		b.Buf = rest(b.Buf)
+	}
+	b.size += len(b.Buf) - before
+	if answer != nil {
+		b.waiters = append(b.waiters, answer)
+	}
 }
 
 // publish adds an entry for each message of m.
 func (p *proposer) publish(q *Queue, m *converted, confirms queue.Confirms) bool {
-	return p.Add(func(b *batch) {
+	return p.Add(&q.lane, func(b *batch) {
 		x := published{confirms: confirms, from: len(b.numbers)}
 		from := 0
 		for i := range m.entries {
 			e := &m.entries[i]
 			c := b.chunk(q)
 			if c.Entries() > 0 && c.Len()+e.end-from > maxChunk || c.Entries() == stream.MaxEntries {
-				b.close(q.id)
+				b.close()
 				c = b.chunk(q)
 			}
 			_ = c.Add(m.buf[from:e.end], e.filter) // one that is full was closed above
@@ -124,10 +149,10 @@ func (p *proposer) publish(q *Queue, m *converted, confirms queue.Confirms) bool
 	})
 }
 
-// chunk is the chunk that is being built for a stream. Called with the Proposer's lock.
+// chunk is the chunk that is being built for the stream. Called with the Proposer's lock.
 func (b *batch) chunk(q *Queue) *building {
-	if c := b.building[q.id]; c != nil {
-		return c
+	if b.building != nil {
+		return b.building
 	}
 	p := b.p
 	var c *building
@@ -139,35 +164,21 @@ func (b *batch) chunk(q *Queue) *building {
 	c.id = q.id
 	c.Reset(q.filter)
 	b.size += stream.HeaderLen
-	if b.building == nil {
-		b.building = map[uint64]*building{}
-	}
-	b.building[q.id] = c
-	b.chunks = append(b.chunks, c)
+	b.building = c
 	return c
 }
 
-// close ends the chunk of a stream, if there is one. Called with the Proposer's lock.
-func (b *batch) close(id uint64) {
-	if c := b.building[id]; c != nil {
-		b.finish(c)
-		for i := range b.chunks {
-			if b.chunks[i] == c {
-				b.chunks = append(b.chunks[:i], b.chunks[i+1:]...)
-				break
-			}
-		}
+// close ends the chunk that is being built, if there is one, and appends it. Called with the Proposer's lock.
+func (b *batch) close() {
+	c, p := b.building, b.p
+	if c == nil {
+		return
 	}
-}
-
-// finish appends a chunk to the batch. Called with the Proposer's lock.
-func (b *batch) finish(c *building) {
-	p := b.p
+	b.building = nil
 	chunk := c.Finish(p.Now(), epoch)
 	b.Buf = appendCommand(b.Buf, cmdChunk, c.id)
 	b.Buf = binary.AppendUvarint(b.Buf, uint64(len(chunk)))
 	b.Buf = append(b.Buf, chunk...)
-	delete(b.building, c.id)
 	if n := len(p.spare); n < 4 || n < 64 && cap(chunk) <= 64<<10 { // a busy stream's are as long as a batch
 		p.spare = append(p.spare, c)
 	}
@@ -176,29 +187,30 @@ func (b *batch) finish(c *building) {
 // epoch is what stands in chunks as the stream's epoch: offsets never turn back, so that there is one only.
 const epoch = 1
 
-// Seal implements propose.Batched: it ends all chunks.
+// Seal implements propose.Batched: it ends the chunk.
 func (b *batch) Seal() {
-	for i, c := range b.chunks {
-		b.finish(c)
-		b.chunks[i] = nil
-	}
-	b.chunks = b.chunks[:0]
-	b.commits()
+	b.close()
+	b.commits(nil)
 }
 
-// commits appends what consumers have acknowledged, which is not worth being accounted for.
-func (b *batch) commits() {
+// commits appends what consumers of a stream, or of all (nil), have acknowledged, which is not worth being accounted for.
+func (b *batch) commits(of *Queue) {
 	p := b.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for i, c := range p.dirty {
-		p.dirty[i] = nil
+	rest := p.dirty[:0]
+	for _, c := range p.dirty {
+		if of != nil && c.queue != of {
+			rest = append(rest, c)
+			continue
+		}
 		b.Buf = appendCommand(b.Buf, cmdCommit, c.queue.id)
 		b.Buf = appendName(b.Buf, c.spec.Name)
 		b.Buf = binary.AppendUvarint(b.Buf, c.generation)
 		b.Buf = binary.AppendUvarint(b.Buf, c.committing.Swap(0)-1)
 	}
-	p.dirty = p.dirty[:0]
+	clear(p.dirty[len(rest):])
+	p.dirty = rest
 }
 
 // commit has an offset be committed with the next batch, or, if none comes soon, by itself. Only the newest of a consumer's is.
@@ -223,7 +235,7 @@ func (p *proposer) ride() {
 	waiting := len(p.dirty) > 0
 	p.mu.Unlock()
 	if waiting {
-		p.Add(func(*batch) {})
+		p.Add(nil, func(*batch) {})
 	}
 }
 

@@ -24,6 +24,7 @@ type Queue struct {
 	key     []byte // name, as a routing key
 	filter  uint8
 	segment int64
+	lane    lane
 
 	// What the machine shows of the replica, so that nobody waits for its lock where connections are served.
 	first, next atomic.Uint64
@@ -111,6 +112,12 @@ func (q *Queue) Publish(b *queue.Batch, w *queue.Wake) {
 	}
 }
 
+// Full implements queue.Bounded.
+func (q *Queue) Full() bool { return q.lane.Full() }
+
+// WaitForRoom implements queue.Bounded.
+func (q *Queue) WaitForRoom(wake func()) { q.slot.proposer.WaitForRoom(&q.lane, wake) }
+
 func rangesOf(numbers []uint64) (rs []queue.Range) {
 	for _, n := range numbers {
 		rs = appendRange(rs, queue.Range{First: n, Last: n})
@@ -143,7 +150,7 @@ func (q *Queue) Attach(spec queue.ConsumerSpec, out queue.Outlet, w *queue.Wake,
 	}
 	c := &consumer{queue: q, out: out.(queue.FrameOutlet), spec: parsed, prefetch: int(spec.Prefetch)}
 	c.head, c.frameMax = c.out.Form()
-	q.slot.proposer.command(cmdAsk, q.id, nil, func(x *result, _ *queue.Wake) {
+	q.slot.proposer.command(cmdAsk, q, nil, func(x *result, _ *queue.Wake) {
 		if x.code != codeDone {
 			done(0, queue.ErrDeleted)
 			return
@@ -186,7 +193,7 @@ func (c *consumer) find(done func(queue.ConsumerID, error)) {
 		c.start(offset, done)
 		return
 	}
-	q.slot.proposer.command(cmdAttach, q.id, func(dst []byte) []byte {
+	q.slot.proposer.command(cmdAttach, q, func(dst []byte) []byte {
 		dst = append(appendName(dst, c.spec.Name), how)
 		return append(binary.AppendUvarint(dst, offset), byte(c.spec.Reset))
 	}, func(x *result, _ *queue.Wake) {
@@ -431,7 +438,7 @@ func (q *Queue) Configure(c queue.Config, _ *queue.Wake) {
 
 // create has the stream made, and with cmdCreate given other limits if it is there.
 func (q *Queue) create(k kind, c queue.Config) {
-	q.slot.proposer.command(k, q.id, func(dst []byte) []byte {
+	q.slot.proposer.command(k, q, func(dst []byte) []byte {
 		return appendLimits(binary.AppendUvarint(dst, uint64(q.segment)), limitsOf(c))
 	}, nil)
 }
@@ -450,7 +457,7 @@ func limitsOf(c queue.Config) (l stream.Limits) {
 func (q *Queue) Delete(_, _ bool, _ *queue.Wake, done func(uint64, error)) { done(0, nil) }
 
 // Forget implements queue.Queue.
-func (q *Queue) Forget(*queue.Wake) { q.slot.proposer.command(cmdDelete, q.id, nil, nil) }
+func (q *Queue) Forget(*queue.Wake) { q.slot.proposer.command(cmdDelete, q, nil, nil) }
 
 // Stats implements queue.Queue.
 func (q *Queue) Stats() (s queue.Stats) {

@@ -58,7 +58,7 @@ func newSlot(h *Host, m *machine) *slot {
 		s.proposer.NewLeader()
 		wake(s.elected)
 	}
-	s.proposer.command(cmdBegin, 0, nil, nil) // the first of this start
+	s.proposer.urgent(cmdBegin, 0, nil) // the first of this start
 	return s
 }
 
@@ -167,7 +167,7 @@ func (s *slot) retain() {
 	m.mu.Unlock()
 	for _, q := range list {
 		if first := stream.Retain(q.log.Segments(), q.limits, s.host.now()); first > q.first {
-			s.proposer.command(cmdCut, q.id, func(dst []byte) []byte { return appendUvarint(dst, first) }, nil)
+			s.proposer.urgent(cmdCut, q.id, func(dst []byte) []byte { return appendUvarint(dst, first) })
 		}
 	}
 }
@@ -175,7 +175,9 @@ func (s *slot) retain() {
 // catchUp returns when everything commanded up to now has been applied.
 func (s *slot) catchUp(ctx context.Context) error {
 	done := make(chan struct{})
-	s.proposer.command(cmdAsk, 0, nil, func(*result, *queue.Wake) { close(done) }) // of no stream: it does nothing
+	s.proposer.AddBehind(func(b *batch) { // of no stream: it does nothing
+		b.command(cmdAsk, 0, nil, func(*result, *queue.Wake) { close(done) })
+	})
 	select {
 	case <-done:
 		return nil
