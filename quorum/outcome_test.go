@@ -125,36 +125,54 @@ func TestNothingIsConfirmedBefore(t *testing.T) {
 	}
 }
 
-// TestPublishersRest: publishers are stopped while too much is on its way, and go on when it is through.
+// TestPublishersRest: publishers of a queue are stopped while too much of it is on its way, and go on when it is through. Those of
+// another queue of the slot are not, and what they publish is confirmed before what had waited longer.
 func TestPublishersRest(t *testing.T) {
 	n, f := openFlaky(t)
 	defer n.close()
-	q := n.host.NewQueue(1, noLimits, nil)
+	q, other := n.host.NewQueue(1, noLimits, nil), n.host.NewQueue(2, noLimits, nil)
 	n.settled(q)
+	n.settled(other)
 	f.shut.Store(true)
 	p := n.publisher()
-	for range 16 {
-		if n.pool.Full(0) {
-			t.Fatal("too early")
+	published := 0
+	for ; !q.Full(); published++ {
+		if published == 32 {
+			t.Fatal("publishers do not rest")
 		}
 		p.publish(q, 1, 1<<20)
 	}
-	if !n.pool.Full(0) {
-		t.Fatal("publishers do not rest")
+	if published < 4 || other.Full() || n.pool.Full(0) {
+		t.Fatalf("after %d: other full: %v, all full: %v", published, other.Full(), n.pool.Full(0))
 	}
+	const inFlight = 2 // what does not wait any more cannot be overtaken
 	roomy := make(chan struct{})
-	n.pool.WaitForRoom(0, func() { close(roomy) })
+	q.WaitForRoom(func() { close(roomy) })
+	quiet := &ordered{before: func() int { p.mu.Lock(); defer p.mu.Unlock(); return int(p.confirmed) }, done: make(chan int, 1)}
+	var w queue.Wake
+	other.Publish(&queue.Batch{Messages: []queue.Message{n.message(1, 10)}, Numbers: []uint64{1}, Confirms: quiet}, &w)
 	f.shut.Store(false)
 	select {
 	case <-roomy:
 	case <-time.After(20 * time.Second):
 		t.Fatal("publishers rest for ever")
 	}
+	if before := <-quiet.done; before > inFlight {
+		t.Errorf("%d of %d were confirmed before, and at most %d were in flight", before, published, inFlight)
+	}
 	p.wait()
-	if in := n.pool.InUse(); in < 16<<20 || in > 20<<20 {
+	if in := n.pool.InUse(); in < int64(published)<<20 || in > int64(published+4)<<20 {
 		t.Errorf("%d octets in use", in)
 	}
 }
+
+// ordered is told of one confirm, and says how many of others came before.
+type ordered struct {
+	before func() int
+	done   chan int
+}
+
+func (o *ordered) Settled([]queue.Range, bool, *queue.Wake) { o.done <- o.before() }
 
 // TestNoAnswerWhileStopped: Recover gives up when its time is over.
 func TestNoAnswerWhileStopped(t *testing.T) {

@@ -24,6 +24,7 @@ type far struct {
 	n    uint64
 	out  queue.Outlet        // attached last
 	soon func(w *queue.Wake) // done once, just before the next call that has an answer
+	all  []*farQueue
 }
 
 func newFar(t testing.TB) *far {
@@ -71,7 +72,26 @@ func (f *far) queue(q *queue.Classic) *farQueue {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.n++
-	return &farQueue{Classic: q, far: f, rand: rand.New(rand.NewPCG(f.seed, f.n))}
+	x := &farQueue{Classic: q, far: f, rand: rand.New(rand.NewPCG(f.seed, f.n))}
+	f.all = append(f.all, x)
+	return x
+}
+
+// crowd makes a queue, by the order in which they were made, full or not.
+func (f *far) crowd(n int, on bool) {
+	f.mu.Lock()
+	q := f.all[n]
+	f.mu.Unlock()
+	q.mu.Lock()
+	q.full = on
+	waiters := q.waiters
+	if q.waiters = nil; on {
+		q.waiters, waiters = waiters, nil
+	}
+	q.mu.Unlock()
+	for _, wake := range waiters {
+		wake()
+	}
 }
 
 type farQueue struct {
@@ -82,6 +102,26 @@ type farQueue struct {
 	mu      sync.Mutex // guards what follows
 	calls   []func(w *queue.Wake)
 	running bool
+	full    bool
+	waiters []func()
+}
+
+// Full implements queue.Bounded.
+func (q *farQueue) Full() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.full
+}
+
+// WaitForRoom implements queue.Bounded.
+func (q *farQueue) WaitForRoom(wake func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.full {
+		q.waiters = append(q.waiters, wake)
+	} else {
+		go wake()
+	}
 }
 
 // later has the queue's goroutine make a call.

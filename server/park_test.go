@@ -235,3 +235,55 @@ func TestTransactionTooLarge(t *testing.T) {
 		t.Errorf("%d ready, %d octets uncommitted", got, n.uncommitted.Load())
 	}
 }
+
+// TestOnlyTheFullQueueHoldsUp: publishes to a queue that is full wait, with what the channel publishes behind them. Another channel and
+// another connection publish to other queues meanwhile. When there is room all come, in order.
+func TestOnlyTheFullQueueHoldsUp(t *testing.T) {
+	n := start(t, nil)
+	p, o := n.open(t, nil), n.open(t, nil)
+	for _, q := range []string{"busy", "calm"} {
+		p.declareAs("quorum", q)
+	}
+	p.raw(numbered(1, "busy", 0, 1, 1000))
+	until(t, "the first message comes", func() bool { return o.ready("busy") == 1 })
+	n.far.crowd(0, true)
+	p.raw(numbered(1, "busy", 1, 300, 1000)) // less than is parked
+	p.raw(numbered(1, "calm", 0, 1, 1000))
+	p.send(2, &amqp.ChannelOpen{})
+	p.expect(2, &amqp.ChannelOpenOk{})
+	p.raw(numbered(2, "calm", 1, 1, 1000))
+	o.raw(numbered(1, "calm", 2, 1, 1000))
+	until(t, "what others publish comes", func() bool { return o.ready("calm") == 2 })
+	if got := o.ready("busy"); got != 1 {
+		t.Fatalf("%d are in the queue that is full", got)
+	}
+	n.far.crowd(0, false)
+	until(t, "all come", func() bool { return o.ready("busy") == 301 && o.ready("calm") == 3 })
+	o.send(1, &amqp.BasicConsume{Queue: "busy", NoAck: true})
+	o.expect(1, &amqp.BasicConsumeOk{})
+	for i := range 301 {
+		var d amqp.BasicDeliver
+		o.expect(1, &d)
+		if _, body := o.content(1); int(binary.BigEndian.Uint32(body)) != i {
+			t.Fatalf("message %d came as %d", i, binary.BigEndian.Uint32(body))
+		}
+	}
+}
+
+// TestParkedForQueueLeaves: whoever waits for a full queue can close its channel, and the connection; what it published before comes.
+func TestParkedForQueueLeaves(t *testing.T) {
+	n := start(t, nil)
+	p, o := n.open(t, nil), n.open(t, nil)
+	p.declareAs("quorum", "busy")
+	p.raw(numbered(1, "busy", 0, 1, 1000))
+	until(t, "the first message comes", func() bool { return o.ready("busy") == 1 })
+	n.far.crowd(0, true)
+	p.raw(numbered(1, "busy", 1, 5, 1000))
+	p.send(1, &amqp.ChannelClose{})
+	p.expect(1, &amqp.ChannelCloseOk{})
+	until(t, "what was parked comes", func() bool { return o.ready("busy") == 6 })
+	p.send(0, &amqp.ConnectionClose{})
+	p.expect(0, &amqp.ConnectionCloseOk{})
+	p.Close()
+	n.far.crowd(0, false) // and nobody is there to hear it
+}

@@ -23,11 +23,12 @@ func runFair(w *workload, m *meter) (*report, error) {
 		return nil, err
 	}
 	defer admin.Close()
-	between, flood := *w, *w
+	between, flood, neighbour := *w, *w, *w
+	neighbour.Name = w.Name + "-neighbour" // a stream is read from its beginning
 	between.Name, between.Queues = w.Name+"-between", fairApart-1
 	flood.Name, flood.Producers, flood.Confirm, flood.Rate, flood.AckEvery = w.Name+"-flood", fairPublishers, fairUnconfirmed, 0, 100
 	flood.Duration += fairMore
-	all := []*workload{w, &between, &flood}
+	all := []*workload{w, &neighbour, &between, &flood}
 	for _, x := range all {
 		if err := x.declare(admin); err != nil {
 			return nil, fmt.Errorf("declaring: %w", err)
@@ -49,7 +50,7 @@ func runFair(w *workload, m *meter) (*report, error) {
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- newLoad(&flood, &meter{}).run(&flooded) }()
-	err = newLoad(w, m).run(&beside)
+	err = newLoad(&neighbour, m).run(&beside)
 	floodErr := <-failed
 	if err := add("beside", &beside, err); err != nil {
 		return nil, err

@@ -153,6 +153,11 @@ func (p *Proposer[B, R]) take(l *Lane[B]) (b B) {
 	l.busy = n > smallBuffer/2
 	p.waiting -= n
 	p.parcels--
+	if l == p.latest {
+		p.alone += n
+	} else if l != &p.urgent {
+		p.latest, p.alone = l, n
+	}
 	if l.full.Load() && l.octets <= p.share()/2 {
 		l.full.Store(false)
 		p.rested = append(p.rested, l.waiters...)

@@ -201,3 +201,47 @@ func TestNothingIsAllocated(t *testing.T) {
 		t.Errorf("%.1f allocations for 120 messages", n)
 	}
 }
+
+// TestFlight: no more is on its way, for others to wait for, than keeps the log busy, unless there have been no others for long.
+func TestFlight(t *testing.T) {
+	p := idle(t)
+	var flood, quiet Lane[*numbered]
+	add(p, nil, 'u', 1)
+	propose(p) // the first one goes alone
+	most := func() (flying int) {
+		for range 2 * maxFlightAlone / testBatch / MaxFlight {
+			add(p, &flood, 'f', MaxFlight*testBatch/4) // a batch is as long as what comes at once
+		}
+		var numbers []uint64
+		for b, number := p.next(); b != nil; b, number = p.next() {
+			numbers = append(numbers, number)
+		}
+		flying = p.flying
+		for _, number := range numbers {
+			p.Finish(p.Claim(number))
+		}
+		p.retire()
+		return flying
+	}
+	for range 4 {
+		if n := most(); n < maxFlightOctets || n > maxFlightOctets+MaxFlight*testBatch/4 {
+			t.Fatalf("%d octets in flight", n)
+		}
+	}
+	for n := 0; n <= aloneOctets; n += 1 << 20 {
+		add(p, &flood, 'f', 1<<20)
+		propose(p)
+	}
+	for propose(p) != nil {
+	}
+	if n := most(); n < 2*maxFlightOctets {
+		t.Fatalf("%d octets in flight, of a lane that is alone", n)
+	}
+	for propose(p) != nil {
+	}
+	add(p, &quiet, 'q', 1)
+	propose(p)
+	if n := most(); n > maxFlightOctets+MaxFlight*testBatch/4 {
+		t.Fatalf("%d octets in flight, of a lane that is not alone any more", n)
+	}
+}
