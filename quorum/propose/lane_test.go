@@ -117,8 +117,10 @@ func TestOnlyTheFullRest(t *testing.T) {
 	floods, quiet := make([]Lane[*numbered], 5), new(Lane[*numbered])
 	waiting := 0
 	for i := range floods {
-		for l := &floods[i]; !l.Full(); {
-			add(p, l, byte(i), testBatch)
+		for l, n := &floods[i], 0; !l.Full(); n++ {
+			if add(p, l, byte(i), testBatch); n*testBatch > maxWaiting {
+				t.Fatal("a lane is never full")
+			}
 		}
 		waiting += floods[i].octets
 		add(p, quiet, 'q', 10<<10)
