@@ -280,7 +280,7 @@ func (r *rooms) unopened(what string, err error) *failure {
 	return unopenedOn(what, r.cfg.DataDir, err, max(troubleOf(err), r.trouble()))
 }
 
-func unopenedOn(what, dir string, err error, trouble trouble) *failure {
+func unopenedOn(what, dir string, err error, trouble diskTrouble) *failure {
 	why, _, _ := strings.Cut(err.Error(), "\n")
 	switch trouble {
 	case diskFull:

@@ -9,17 +9,17 @@ import (
 	"github.com/warrenmq/warren/storage"
 )
 
-// trouble is what is wrong with a disk.
-type trouble int
+// diskTrouble is what is wrong with a disk.
+type diskTrouble int
 
 const (
-	diskWell trouble = iota
+	diskWell diskTrouble = iota
 	diskFaulty
 	diskFull
 )
 
 // troubleOf is what an error tells of the disk.
-func troubleOf(err error) trouble {
+func troubleOf(err error) diskTrouble {
 	if err == nil {
 		return diskWell
 	}
@@ -37,7 +37,7 @@ func troubleOf(err error) trouble {
 const fullBelow = 32 << 20
 
 // trouble is what the disk says itself.
-func (r *rooms) trouble() trouble {
+func (r *rooms) trouble() diskTrouble {
 	if r.db == nil { // nothing was written
 		return diskWell
 	}
