@@ -102,6 +102,7 @@ func TestLateIsTold(t *testing.T) {
 				q.Settle(id, []queue.Range{{First: 1, Last: 1}}, queue.Ack, &w)
 			}
 			if c.down {
+				n.settled(q) // which such a command does not wait for
 				q.slot.end(down{n.host.o.Node, n.host.boot})
 			}
 			if !c.settle {

@@ -199,7 +199,7 @@ func (q *Queue) leave(id queue.ConsumerID, how queue.Detachment) *consumer {
 	if c != nil {
 		c.gone = true
 		if how == queue.Remove || c.empty {
-			delete(q.consumers, id)
+			q.drop(id)
 		}
 	}
 	return c
@@ -212,7 +212,7 @@ func (q *Queue) left(id queue.ConsumerID) {
 	if c := q.consumers[id]; c != nil {
 		c.empty = true
 		if c.gone {
-			delete(q.consumers, id)
+			q.drop(id)
 		}
 	}
 }
@@ -224,11 +224,16 @@ func (q *Queue) forget(id queue.ConsumerID) *consumer {
 	c := q.consumers[id]
 	if c != nil {
 		c.gone = true
-		if delete(q.consumers, id); len(q.consumers) == 0 {
-			q.consumers = nil
-		}
+		q.drop(id)
 	}
 	return c
+}
+
+// drop takes a consumer out. A queue that nobody uses keeps no room for them. Called with mu.
+func (q *Queue) drop(id queue.ConsumerID) {
+	if delete(q.consumers, id); len(q.consumers) == 0 {
+		q.consumers = nil
+	}
 }
 
 // end takes all consumers out, and returns those that are not getters.
@@ -237,7 +242,7 @@ func (q *Queue) end() (cs []*consumer) {
 	defer q.mu.Unlock()
 	for id, c := range q.consumers {
 		c.gone = true
-		delete(q.consumers, id)
+		q.drop(id)
 		if c.out != nil {
 			cs = append(cs, c)
 		}

@@ -53,7 +53,7 @@ func (d *dispatcher) tellGone(h *holdings) {
 			late = append(late, c)
 		}
 		c.gone = true
-		delete(q.consumers, id)
+		q.drop(id)
 		gone = append(gone, c)
 	}
 	q.mu.Unlock()
