@@ -11,7 +11,6 @@ import (
 	"os"
 	"sync"
 	"syscall"
-	"unsafe"
 )
 
 const (
@@ -19,24 +18,6 @@ const (
 	readLittle  = 64 << 10
 	writeLittle = 16 << 10
 )
-
-// ReadNow and WriteNow read and write little, and a socket that does not block. EINTR and EAGAIN are the caller's.
-
-func ReadNow(fd int, b []byte) (int, error) {
-	n, _, errno := syscall.RawSyscall(syscall.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
-	if errno != 0 {
-		return 0, errno
-	}
-	return int(n), nil
-}
-
-func WriteNow(fd int, b []byte) (int, error) {
-	n, _, errno := syscall.RawSyscall(syscall.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))), uintptr(len(b)))
-	if errno != 0 {
-		return 0, errno
-	}
-	return int(n), nil
-}
 
 // Conn is a TCP connection of which little is read and written unannounced. In all else it is the connection.
 type Conn struct {
