@@ -212,15 +212,7 @@ func (m *membership) spared(number uint64) (rest []uint64, err error) {
 		if err != nil {
 			break
 		}
-		var have []quorum.Replica
-		voters = voters[:0]
-		have, err = m.rooms.quorum.Replicas(ctx, s.Shard)
-		for _, x := range have {
-			if x.Votes {
-				voters = append(voters, x.Member)
-			}
-		}
-		if err == nil {
+		if voters, err = m.votersOf(ctx, s.Shard); err == nil {
 			err = m.outvotes("slot "+slotName(s), voters, rest, number)
 		}
 	}
@@ -228,6 +220,26 @@ func (m *membership) spared(number uint64) (rest []uint64, err error) {
 		return nil, &management.Refusal{Code: 406, Text: fmt.Sprintf("%s is not forgotten: %v", m.nodeName(number), err)}
 	}
 	return rest, nil
+}
+
+// votersOf are the members that have a vote in a shard, as soon as it has a leader.
+func (m *membership) votersOf(ctx context.Context, shard uint64) (voters []uint64, err error) {
+	for {
+		have, err := m.rooms.quorum.Replicas(ctx, shard)
+		for _, x := range have {
+			if x.Votes {
+				voters = append(voters, x.Member)
+			}
+		}
+		if err == nil {
+			return voters, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(lookAgain / 40):
+		}
+	}
 }
 
 // outvotes says why a shard cannot do without a voter.
