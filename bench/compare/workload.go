@@ -59,6 +59,9 @@ func workloads() []workload {
 				return []string{"-workload", "replay", "-messages", strconv.Itoa(o.replay), "-consumers", "100"}
 			},
 			fresh: true, figures: append(throughput("one", 0, 0), throughput("all", 0, 0)...)},
+		{name: "tail", about: "200 confirmed messages of 1 KiB a second to a stream, and a consumer at its end, alone and while 20 others read its million messages from the first one",
+			args:  timed("-workload", "tail"),
+			fresh: true, figures: tailFigures()},
 		{name: "fair", about: "200 confirmed messages of 1 KiB a second through a quorum queue, alone and beside another one of its slot to which 4 publishers with 20,000 unconfirmed messages each publish",
 			args:    timed("-workload", "fair"),
 			figures: fairFigures()},
@@ -273,6 +276,17 @@ func stalledFigures() []figure {
 		{name: "beside: per second", read: read(func(s *stalledReport) float64 { return s.Beside })},
 		{name: "rate beside : alone", aim: noLess(0.9), read: read(func(s *stalledReport) float64 { return s.Beside / s.Alone })},
 	}
+}
+
+func tailFigures() []figure {
+	figures := append(endToEndTimes("alone", 0), endToEndTimes("beside", 0)...)
+	return append(figures, figure{name: "end to end p99 beside : alone", aim: atMost(2), read: func(r *loadReport) (float64, bool) {
+		alone, beside := r.phase("alone"), r.phase("beside")
+		if alone == nil || beside == nil || alone.EndToEnd == nil || beside.EndToEnd == nil || alone.EndToEnd.P99 == 0 {
+			return 0, false
+		}
+		return beside.EndToEnd.P99 / alone.EndToEnd.P99, true
+	}})
 }
 
 func fairFigures() []figure {
