@@ -141,8 +141,10 @@ func (m *Meta) found(join bool) error {
 
 var errNotCut = errors.New("the log is not cut")
 
-// again does something until it succeeds, or fails in a way that more tries do not mend.
+// again does something until it succeeds, or fails in a way that more tries do not mend. When the time is over the error is that of the
+// last try that had time.
 func (m *Meta) again(ctx context.Context, do func(context.Context) error) error {
+	var why error
 	for {
 		once, cancel := context.WithTimeout(ctx, metaOnce)
 		err := do(once)
@@ -150,9 +152,12 @@ func (m *Meta) again(ctx context.Context, do func(context.Context) error) error 
 		if err == nil || errors.Is(err, dragonboat.ErrClosed) || errors.Is(err, dragonboat.ErrShardNotFound) || errors.Is(err, dragonboat.ErrInvalidAddress) {
 			return err
 		}
+		if ctx.Err() == nil || why == nil {
+			why = err
+		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", ctx.Err(), err)
+			return fmt.Errorf("%w: %w", ctx.Err(), why)
 		case <-time.After(metaLook / 2):
 		}
 	}

@@ -1,6 +1,7 @@
 package slots
 
 import (
+	"runtime"
 	"sync"
 
 	"github.com/warrenmq/warren/queue"
@@ -9,9 +10,8 @@ import (
 )
 
 const (
-	// maxWorkers is how many goroutines read for all consumers of a node, and maxLong how many of them may be at what is not urgent.
+	// maxWorkers is how many goroutines read for all consumers of a node, at the most.
 	maxWorkers = 4
-	maxLong    = maxWorkers - 1
 	// maxAhead is how many urgent tasks go before one that waits longer.
 	maxAhead = 16
 )
@@ -20,6 +20,8 @@ const (
 // that have read all and get what was just appended go before those that read what is old.
 type workers struct {
 	pool *queue.Pool
+
+	most int // may be at what is not urgent: fewer than there are processors, so that whoever publishes, and the network, have one
 
 	mu      sync.Mutex // guards what follows; a leaf
 	urgent  line
@@ -70,7 +72,7 @@ type worker struct {
 }
 
 func newWorkers(pool *queue.Pool) *workers {
-	w := &workers{pool: pool}
+	w := &workers{pool: pool, most: max(1, min(maxWorkers, runtime.GOMAXPROCS(0))-1)}
 	w.work.L = &w.mu
 	return w
 }
@@ -88,7 +90,7 @@ func (w *workers) push(t task, urgent bool) {
 	}
 	l.tasks = append(l.tasks, t)
 	switch {
-	case !urgent && w.long == maxLong: // one of those takes it next
+	case !urgent && w.long == w.most: // one of those takes it next
 	case w.idle > 0:
 		w.work.Signal()
 	case w.started < maxWorkers:
@@ -105,7 +107,7 @@ func (w *workers) pop(was bool) (t task, long bool) {
 		w.long--
 	}
 	for !w.closed {
-		others := !w.other.empty() && w.long < maxLong
+		others := !w.other.empty() && w.long < w.most
 		switch {
 		case !w.urgent.empty() && (!others || w.ahead < maxAhead):
 			w.ahead++

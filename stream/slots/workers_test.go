@@ -30,7 +30,7 @@ func TestUrgentFirst(t *testing.T) {
 			<-release
 		}), false)
 	}
-	for range maxLong {
+	for range w.most {
 		wait(begun, "what is not urgent")
 	}
 	done := make(chan struct{})
