@@ -85,9 +85,24 @@ func (log *Log) add(e event, seen map[[2]string]*Test, ended func(*Test)) {
 	case "output", "build-output":
 		t.Output += e.Output
 	case Passed, Failed, Skipped:
+		if e.Test == "" {
+			log.cut(e.Package, ended)
+		}
 		t.Outcome, t.Seconds = e.Action, e.Elapsed
 		if ended != nil {
 			ended(t)
+		}
+	}
+}
+
+// cut ends the tests that were running when their package ended: it took too long, or the process did not survive. What they printed says
+// why.
+func (log *Log) cut(pkg string, ended func(*Test)) {
+	for _, t := range log.Tests {
+		if t.Package == pkg && t.Outcome == "" {
+			if t.Outcome = Failed; ended != nil {
+				ended(t)
+			}
 		}
 	}
 }

@@ -13,6 +13,8 @@ const events = `{"Action":"start","Package":"a"}
 {"Action":"skip","Package":"a","Test":"TestX","Elapsed":0.01}
 {"Action":"run","Package":"a","Test":"TestY"}
 {"Action":"run","Package":"b","Test":"TestX"}
+{"Action":"run","Package":"b","Test":"TestZ"}
+{"Action":"output","Package":"b","Test":"TestZ","Output":"panic: test timed out\n"}
 {"Action":"fail","Package":"b","Test":"TestX"}
 {"Action":"fail","Package":"b"}
 {"ImportPath":"c [c.test]","Action":"build-output","Output":"c/c.go:1:1: broken\n"}
@@ -25,14 +27,14 @@ func TestRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := strings.Join(ends, " "), "a.TestX:skip b.TestX:fail b.:fail c.:fail"; got != want {
+	if got, want := strings.Join(ends, " "), "a.TestX:skip b.TestX:fail b.TestZ:fail b.:fail c.:fail"; got != want {
 		t.Errorf("ended %s, want %s", got, want)
 	}
 	var tests []string
 	for _, x := range log.Tests {
 		tests = append(tests, x.Package+"."+x.Name+":"+x.Outcome)
 	}
-	if got, want := strings.Join(tests, " "), "a.TestX:skip a.TestY: b.TestX:fail"; got != want {
+	if got, want := strings.Join(tests, " "), "a.TestX:skip a.TestY: b.TestX:fail b.TestZ:fail"; got != want {
 		t.Errorf("tests %s, want %s", got, want)
 	}
 	if got := log.Tests[0].LastWords(); got != "x_test.go:3: no disk" {
