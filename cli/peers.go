@@ -245,11 +245,7 @@ func (m *membership) look(ctx context.Context) error {
 	if err := m.setPeers(); err != nil {
 		return err
 	}
-	numbers := make([]uint64, len(members))
-	for i, x := range members {
-		numbers[i] = x.Number
-	}
-	i := slices.Index(numbers, m.identity.Number)
+	i := slices.IndexFunc(members, func(x broker.Member) bool { return x.Number == m.identity.Number })
 	if i < 0 {
 		m.forgotten()
 		return nil
@@ -261,17 +257,26 @@ func (m *membership) look(ctx context.Context) error {
 	defer cancel()
 	errs := m.renew()
 	if leader, ok := m.meta.Leader(); ok && leader == m.identity.Number {
-		errs = errors.Join(errs, m.fit(ctx, numbers))
+		errs = errors.Join(errs, m.fit(ctx))
 	}
-	return errors.Join(errs, m.fitReplicas(ctx, numbers))
+	return errors.Join(errs, m.fitReplicas(ctx, m.numbers()))
+}
+
+// numbers are those of the members, as far as this node has heard.
+func (m *membership) numbers() (list []uint64) {
+	for _, x := range m.rooms.broker.Members() {
+		list = append(list, x.Number)
+	}
+	return list
 }
 
 // fit has the members be those who vote on metadata, and nobody else, and decides who votes in the slots.
-func (m *membership) fit(ctx context.Context, members []uint64) error {
+func (m *membership) fit(ctx context.Context) error {
 	voters, followers, err := m.meta.Members(ctx)
 	if err != nil {
 		return err
 	}
+	members := m.numbers()                               // afterwards: who is among those was made a member before, and this node has heard of it by now
 	for _, n := range slices.Concat(voters, followers) { // first: until they are gone they count for a majority
 		if slices.Contains(members, n) {
 			continue

@@ -65,8 +65,15 @@ func (m *membership) fitSlot(ctx context.Context, s quorum.SlotStatus, members [
 	if err != nil {
 		return err
 	}
+	strange := func(x quorum.Replica) bool { return !slices.Contains(members, x.Member) }
+	if slices.ContainsFunc(have, strange) { // or this node has not heard of a new one yet
+		if err := m.meta.CaughtUp(ctx); err != nil {
+			return err
+		}
+		members = m.numbers()
+	}
 	for _, x := range have { // first: until they are gone they count for a majority
-		if !slices.Contains(members, x.Member) {
+		if strange(x) {
 			q.Down(x.Member, 0)
 			if err := q.Remove(ctx, s.Shard, x.Member); err != nil {
 				errs = errors.Join(errs, fmt.Errorf("former member %d: %w", x.Member, err))
