@@ -56,16 +56,7 @@ func runCut(w *workload, m *meter) (*report, error) {
 
 	measured := *w
 	measured.Messages = 0
-	measure := func(name string) error {
-		var one report
-		if err := newLoad(&measured, m).run(&one); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		one.Phases[0].Name = name
-		r.Phases = append(r.Phases, one.Phases[0])
-		r.Verdict.add(one.Verdict)
-		return nil
-	}
+	measure := func(name string) error { return r.measure(name, &measured, m) }
 	if err := measure("alone"); err != nil {
 		return nil, err
 	}

@@ -35,27 +35,18 @@ func runFair(w *workload, m *meter) (*report, error) {
 		}
 	}
 	r := &report{workload: w}
-	add := func(name string, one *report, err error) error {
-		if err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		one.Phases[0].Name = name
-		r.Phases = append(r.Phases, one.Phases[0])
-		r.Verdict.add(one.Verdict)
-		return nil
-	}
-	var alone, beside, flooded report
-	if err := add("alone", &alone, newLoad(w, m).run(&alone)); err != nil {
+	var beside, flooded report
+	if err := r.measure("alone", w, m); err != nil {
 		return nil, err
 	}
 	failed := make(chan error, 1)
 	go func() { failed <- newLoad(&flood, &meter{}).run(&flooded) }()
 	err = newLoad(&neighbour, m).run(&beside)
 	floodErr := <-failed
-	if err := add("beside", &beside, err); err != nil {
+	if err := r.phase("beside", &beside, err); err != nil {
 		return nil, err
 	}
-	if err := add("flood", &flooded, floodErr); err != nil {
+	if err := r.phase("flood", &flooded, floodErr); err != nil {
 		return nil, err
 	}
 	for _, x := range all {

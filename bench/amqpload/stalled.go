@@ -32,16 +32,7 @@ func runStalled(w *workload, m *meter) (*report, error) {
 		return nil, fmt.Errorf("declaring: %w", err)
 	}
 	r := &report{workload: w, Stalled: &stalledReport{}}
-	measure := func(name string) error {
-		var one report
-		if err := newLoad(w, m).run(&one); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		one.Phases[0].Name = name
-		r.Phases = append(r.Phases, one.Phases[0])
-		r.Verdict.add(one.Verdict)
-		return nil
-	}
+	measure := func(name string) error { return r.measure(name, w, m) }
 	if err := measure("alone"); err != nil {
 		return nil, err
 	}

@@ -33,16 +33,7 @@ func runTail(w *workload, m *meter) (*report, error) {
 	sent := r.Verdict.Sent
 	tail := *w
 	tail.Consumers, tail.Messages, tail.Rate, tail.AckEvery, tail.Offset = 1, 0, tailRate, 1, "next"
-	measure := func(name string) error {
-		var one report
-		if err := newLoad(&tail, m).run(&one); err != nil {
-			return fmt.Errorf("%s: %w", name, err)
-		}
-		one.Phases[0].Name = name
-		r.Phases = append(r.Phases, one.Phases[0])
-		r.Verdict.add(one.Verdict)
-		return nil
-	}
+	measure := func(name string) error { return r.measure(name, &tail, m) }
 	if err := measure("alone"); err != nil {
 		return nil, err
 	}
