@@ -50,7 +50,7 @@ func (n *node) within(slot uint16, live int64) {
 // and so they do when the node has been started again.
 func TestDiskOfChurn(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it writes hundreds of megabytes")
+		t.Skip("it writes hundreds of megabytes; the part unit runs it, without -short")
 	}
 	t.Parallel()
 	n := open(t, t.TempDir())
@@ -216,7 +216,7 @@ func TestLogStaysForSnapshots(t *testing.T) {
 // leads when it comes back; and when it is there the log is cut.
 func TestLogStaysForMembers(t *testing.T) {
 	if testing.Short() {
-		t.Skip("it writes hundreds of megabytes")
+		t.Skip("it writes hundreds of megabytes; the part unit runs it, without -short")
 	}
 	t.Parallel()
 	c := newCluster(t, 1)
